@@ -216,11 +216,11 @@ READERS = {
     "reply of a teacher": (lambda values: validate(TeacherReply, values), [REPLY]),
     "training row": (
         parse_row,
-        [{"id": "i", "source": "s", "instruction": "?", "target": [{"token": "[Relevant]"}, {"passage": PASSAGE}]}],
+        [{"id": "i", "source": "s", "instruction": "?", "target": [{"token": "[Relevant]"}, {"passage": PASSAGE}]}]
     ),
     "critic row": (
         parse_labelled,
-        [{"id": "i", "group": "IsRel", "instruction": "?", "evidence": PASSAGE, "label": "Relevant"}],
+        [{"id": "i", "group": "IsRel", "instruction": "?", "evidence": PASSAGE, "label": "Relevant"}]
     ),
     "pair": (parse_pair, [{"id": "i", "instruction": "?", "output": "a", "gold_passages": [PASSAGE]}]),
     "evaluation row": (lambda row: task_of(item_of(row)), MIXED),
@@ -232,12 +232,12 @@ READERS = {
     "answerability": (parser("answerability"), [ASKED | {"label": "answerable"}]),
     "hallucination": (
         parser("hallucination_detection"),
-        [SAID | {"label_level": "sentence", "sentences": [{"begin": 0, "end": 7, "label": "faithful"}]}],
+        [SAID | {"label_level": "sentence", "sentences": [{"begin": 0, "end": 7, "label": "faithful"}]}]
     ),
     "citation": (parser("citation_generation"), [SAID | {"documents": [{"doc_id": "p", "text": "Text."}],
                                                          "citations": [SPAN]}]),
     "forms of a teacher": (forms, [FORMS]),
-    "certainty": (parse_certainty, [ASKED | {"answer": "a", "score": 0.5, "right": True}]),
+    "certainty": (parse_certainty, [ASKED | {"answer": "a", "score": 0.5, "right": True}])
 }  # fmt: skip
 
 

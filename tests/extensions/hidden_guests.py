@@ -6,7 +6,6 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Collection
 from importlib.abc import MetaPathFinder
 
 ROOM = "selfrag.extensions"
@@ -15,7 +14,7 @@ ROOM = "selfrag.extensions"
 class Hidden(MetaPathFinder):
     """Finds nothing, and lets nobody else find the modules of some packages."""
 
-    def __init__(self, packages: Collection[str]) -> None:
+    def __init__(self, packages):
         self.packages = tuple(packages)
 
     def find_spec(self, fullname, path=None, target=None):
@@ -23,13 +22,13 @@ class Hidden(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
-def hide(*packages: str) -> None:
+def hide(*packages):
     """Hide packages that nobody imported yet."""
     assert not set(packages) & set(sys.modules)
     sys.meta_path.insert(0, Hidden(packages))
 
 
-def import_all(package: str, without: tuple[str, ...] = ()) -> int:
+def import_all(package, without=()):
     """Import every module of a package, but those that need a package of others that is not installed."""
     count = 0
     for module in pkgutil.walk_packages(
@@ -50,7 +49,7 @@ def import_all(package: str, without: tuple[str, ...] = ()) -> int:
     return count
 
 
-def pytest_configure() -> None:
+def pytest_configure():
     """Leave only the guest that `ONLY_GUEST` names."""
     guest = os.environ["ONLY_GUEST"]
     import selfrag

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
-
 from written import EOS, FIRST_CHARACTER, LIMITS, Characters, passages
 
-from retrieval.passage import Passage
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.extensions.search_tags.decoder import PROFILES, Budget, Searcher
 from selfrag.extensions.search_tags.model import SearchTagModel
-from selfrag.reflection.requests import Failed, Generate
 
 
 class Surface(Characters):
     """Every character is an id, and its own surface."""
 
-    def surface(self, ids: Sequence[int]) -> str:
+    def surface(self, ids):
         return self.decode([i for i in ids if i >= FIRST_CHARACTER])
 
-    def encode_surface(self, text: str) -> list[int]:
+    def encode_surface(self, text):
         return self.encode(text)
 
-    def ending(self, characters: Collection[str]) -> tuple[int, ...]:
+    def ending(self, characters):
         return tuple(self.encode("".join(sorted(characters))))
 
 
@@ -31,23 +26,18 @@ CODEC = Surface()
 FOUND = passages("d1", "d2", "d3")
 
 
-def model(
-    turns: Callable[[str], str],
-    profile: str = "search-r1",
-    retriever: Any = "own",
-    **options: Any,
-) -> Any:
+def model(turns, profile="search-r1", retriever="own", **options):
     """A scripted model: from all the text so far to the present turn, which may be written in part."""
 
-    def reply(request: Generate) -> ScriptedReply | Failed:
+    def reply(request):
         text = CODEC.surface(request.prompt_ids)
         turn = turns(text)
         written = next(n for n in range(len(turn), -1, -1) if text.endswith(turn[:n]))
         return ScriptedReply((*CODEC.encode(turn[written:]), EOS))
 
-    searched: list[str] = []
+    searched = []
 
-    def find(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+    def find(queries, k):
         searched.extend(queries)
         return [FOUND[:k] for _ in queries]
 
@@ -59,7 +49,7 @@ def model(
     return searching_model, searched, engine
 
 
-def two_searches(text: str) -> str:
+def two_searches(text):
     """Two searches, and an answer."""
     script = (
         "<think>A > B</think><search> first </search>",

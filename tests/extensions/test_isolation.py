@@ -30,7 +30,7 @@ def stream(content, entries=""):
 
 
 def pdf(
-    content: bytes = TEXT.encode(),
+    content=TEXT.encode(),
     entries="",
     *,
     kids="4 0 R",
@@ -163,9 +163,7 @@ def test_the_first_pages_of_a_long_file_are_read_alone(tmp_path):
     assert (document.pages, document.text.split()) == (2, ["Hello", "world"] * 2)
 
 
-def test_a_script_without_a_guard_reads_documents_relative_to_its_folder(
-    tmp_path,
-):
+def test_a_script_without_a_guard_reads_documents_relative_to_its_folder(tmp_path):
     (tmp_path / "a.pdf").write_bytes(pdf())
     (tmp_path / "script.py").write_text(
         "from pathlib import Path\n"

@@ -7,13 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from retrieval import (
-    UserError,
-    add_files,
-    build_index,
-    open_index,
-    sync_index,
-)
+from retrieval import UserError, add_files, build_index, open_index, sync_index
 from retrieval.documents.isolation import IsolatedReader
 from retrieval.splitting import Splitting
 

@@ -27,23 +27,21 @@ SCAN = "612 0 0 792 0 0 cm /Im1 Do"
 def pdf(*contents, page="", catalog="", more=()):
     """A PDF with a page for each content stream; further objects are numbered from 5."""
     objects = [f"<< /Type /Catalog /Pages 2 0 R {catalog} >>", "", FONT, IMAGE, *more]
-    kids = []
+    kids = ""
     for content in contents:
-        kids.append(f"{len(objects) + 1} 0 R")
+        kids += f"{len(objects) + 1} 0 R "
         place = f"/MediaBox [0 0 612 792] {RESOURCES} /Contents {len(objects) + 2} 0 R"
         objects.append(f"<< /Type /Page /Parent 2 0 R {place} {page} >>")
-        objects.append(
-            f"<< /Length {len(content.encode('cp1252'))} >>\nstream\n{content}\nendstream"
-        )
-    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
-    written, places = bytearray(b"%PDF-1.4\n"), []
+        size = len(content.encode("cp1252"))
+        objects.append(f"<< /Length {size} >>\nstream\n{content}\nendstream")
+    objects[1] = f"<< /Type /Pages /Kids [{kids}] /Count {len(contents)} >>"
+    written, table = b"%PDF-1.4\n", ""
     for number, body in enumerate(objects, 1):
-        places.append(len(written))
+        table += f"{len(written):010} 00000 n \n"
         written += f"{number} 0 obj\n{body}\nendobj\n".encode("cp1252")
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
     size = len(objects) + 1
     end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer << /Size {size} /Root 1 0 R >>\n"
-    return bytes(written) + f"{end}startxref\n{len(written)}\n%%EOF".encode()
+    return written + f"{end}startxref\n{len(written)}\n%%EOF".encode()
 
 
 def drawn(x, y, text, size=10):
@@ -51,8 +49,19 @@ def drawn(x, y, text, size=10):
     return f"BT /F1 {size} Tf {x} {y} Td ({text}) Tj ET\n"
 
 
-def lines(*texts):
-    return "".join(drawn(72, 700 - 14 * row, text) for row, text in enumerate(texts))
+def cells(table, x=72, top=700, step=14, width=110):
+    """Rows of cells that `|` separates, without strokes; what is blank is not drawn."""
+    content = ""
+    for row, texts in enumerate(table.split("\n")):
+        for column, text in enumerate(texts.split("|")):
+            if text:
+                content += drawn(x + width * column, top - step * row, text)
+    return content
+
+
+def placed(text):
+    """Lines of x, y and a text, each drawn there."""
+    return "".join(drawn(*line.split(None, 2)) for line in text.split("\n"))
 
 
 def read(folder, content):
@@ -65,115 +74,85 @@ def text_of(folder, content):
     return read(folder, pdf(content)).text.strip()
 
 
-LEFT = (
-    "The council decided in March that",
-    "all cargo ships pay a new tax which",
-    "raises the fee for each container by",
-    "four crowns until further notice.",
-)
-MIDDLE = (
-    "Yachts pay nothing in the winter",
-    "months but twice the fee in summer",
-    "when the guest harbour is full and",
-    "water is short on the islands.",
-)
-RIGHT = (
-    "Fishing boats are exempt from the",
-    "tax until the year 2031. After that",
-    "they pay half of the fee, and small",
-    "boats of up to six metres nothing.",
-)
+LEFT = """The council decided in March that
+all cargo ships pay a new tax which
+raises the fee for each container by
+four crowns until further notice."""
+MIDDLE = """Yachts pay nothing in the winter
+months but twice the fee in summer
+when the guest harbour is full and
+water is short on the islands."""
+RIGHT = """Fishing boats are exempt from the
+tax until the year 2031. After that
+they pay half of the fee, and small
+boats of up to six metres nothing."""
 HEADING = "Harbour news of the old town and of the islands"
-CLOSING = "This line runs over all columns and closes the page."
+CLOSING = "This line runs over all columns. It is long enough to cross the gap of the columns."
+
+
+def beside(*columns):
+    """Texts as the cells of a table."""
+    rows = zip(*(column.split("\n") for column in columns), strict=True)
+    return "\n".join(map("|".join, rows))
 
 
 @pytest.mark.parametrize("shift", [0, -5, 3])  # of the last column against the first
 @pytest.mark.parametrize("columns", [(LEFT, RIGHT), (LEFT, MIDDLE, RIGHT)])
 def test_d11_columns_that_are_drawn_line_by_line(tmp_path, columns, shift):
     content = drawn(40, 740, HEADING, 16)
-    for row, texts in enumerate(zip(*columns, strict=True)):
-        for place, text in enumerate(texts):
-            lower = shift if place == len(texts) - 1 else 0
-            content += drawn(40 + 185 * place, 700 - 14 * row + lower, text)
-    content += drawn(
-        40, 600, CLOSING + " It is long enough to cross the gap of the columns."
-    )
-    paragraphs = text_of(tmp_path, content).split("\n\n")
-    assert paragraphs[1:-1] == [" ".join(column) for column in columns]
-    assert paragraphs[0] == HEADING
-    assert paragraphs[-1].startswith(CLOSING)
+    for row, line in enumerate(beside(*columns).split("\n")):
+        texts, _, last = line.rpartition("|")
+        y = 700 - 14 * row
+        content += cells(texts, 40, y, width=185)
+        content += drawn(185 * len(columns) - 145, y + shift, last)
+    text = text_of(tmp_path, content + drawn(40, 600, CLOSING))
+    joined = [column.replace("\n", " ") for column in columns]
+    assert text.split("\n\n") == [HEADING, *joined, CLOSING]
 
 
 def test_columns_that_are_drawn_column_by_column_stay(tmp_path):
-    content = lines(*LEFT) + "".join(
-        drawn(300, 700 - 14 * row, text) for row, text in enumerate(RIGHT)
-    )
-    assert text_of(tmp_path, content).split("\n\n") == [" ".join(LEFT), " ".join(RIGHT)]
+    text = text_of(tmp_path, cells(LEFT) + cells(RIGHT, 300))
+    assert text == LEFT.replace("\n", " ") + "\n\n" + RIGHT.replace("\n", " ")
 
 
-FEES = [
-    ("Ship", "Fee", "Year"),
-    ("Cargo ship", "40 crowns", "2030"),
-    ("Fishing boat", "20 crowns", "2031"),
-]
-FEES += [("Small yacht", "10 crowns", "2032"), ("Rowing boat", "1 crown", "2033")]
-HARBOURS = [
-    ("Turku", "The main harbour of the country, open all year"),
-    ("Oulu", "Closed in winter by the ice"),
-]
-HARBOURS += [
-    ("Vaasa", "Ferries to Sweden leave from here each day"),
-    ("Kemi", "The last one before the border"),
-]
+FEES = """Ship|Fee|Year
+Cargo ship|40 crowns|2030
+Fishing boat|20 crowns|2031
+Small yacht|10 crowns|2032
+Rowing boat|1 crown|2033"""
+HARBOURS = """Turku|The main harbour of the country, open all year
+Oulu|Closed in winter by the ice
+Vaasa|Ferries to Sweden leave from here each day
+Kemi|The last one before the border"""
+
+
+def words_of(text):
+    return text.replace("|", " ").split()
 
 
 @pytest.mark.parametrize("rows", [FEES, HARBOURS])
 def test_rows_of_a_table_are_not_torn_apart(tmp_path, rows):
-    content = ""
-    for row, cells in enumerate(rows):
-        for column, cell in enumerate(cells):
-            content += drawn(72 + 150 * column, 700 - 14 * row, cell)
-    text = " ".join(text_of(tmp_path, content).replace("|", " ").split())
-    assert text == " ".join(" ".join(cells) for cells in rows)
+    text = text_of(tmp_path, cells(rows, width=150))
+    assert words_of(text) == words_of(rows)
 
 
-FEE_ROWS = [
-    ("Zone", "Fee", "Deposit", "Remark"),
-    *((f"B{n}", f"{n}00 crowns", f"{n}0", f"note {n}") for n in range(1, 9)),
-]
-
-
-def cells(rows, top=700, step=16, width=110):
-    """Rows of cells without strokes; what is blank is not drawn."""
-    content = ""
-    for row, texts in enumerate(rows):
-        for column, text in enumerate(texts):
-            if text:
-                content += drawn(72 + width * column, top - step * row, text)
+def strokes(rows, columns, top=712, step=16):
+    """A grid of lines around cells."""
+    bottom, right, content = top - step * rows, 68 + 110 * columns, ""
+    for row in range(rows + 1):
+        content += f"68 {top - step * row} m {right} {top - step * row} l S\n"
+    for x in range(68, right + 1, 110):
+        content += f"{x} {top} m {x} {bottom} l S\n"
     return content
 
 
-def strokes(rows, columns, top=712, step=16, width=110):
-    """A grid of lines around cells."""
-    bottom, right = top - step * rows, 68 + width * columns
-    content = "".join(
-        f"68 {top - step * row} m {right} {top - step * row} l S\n"
-        for row in range(rows + 1)
-    )
-    return content + "".join(
-        f"{68 + width * n} {top} m {68 + width * n} {bottom} l S\n"
-        for n in range(columns + 1)
-    )
-
-
-def boxes(rows, columns, top=712, step=16, width=110):
+def boxes(rows, columns):
     """A rectangle around each cell."""
-    places = [
-        (68 + width * column, top - step * (row + 1))
-        for row in range(rows)
-        for column in range(columns)
-    ]
-    return "".join(f"{x} {y} {width} {step} re S\n" for x, y in places)
+    content = ""
+    for row in range(rows):
+        for column in range(columns):
+            content += f"{68 + 110 * column} {696 - 16 * row} 110 16 re S\n"
+    return content
 
 
 def path(rows, columns):
@@ -182,167 +161,138 @@ def path(rows, columns):
 
 
 def table_text(rows):
-    return "\n".join(" | ".join(row).rstrip() for row in rows)
+    return rows.replace("|", " | ").replace(" \n", "\n")
+
+
+def header_of(document):
+    return document.text[slice(*document.tables[0].header)]
+
+
+FEE_ROWS = """Zone|Fee|Deposit|Remark
+B1|100 crowns|10|note 1
+B2|200 crowns|20|note 2
+B3||30|
+B4|400 crowns|40|note 4
+B5|500 crowns|50|note 5
+B6|600 crowns|60|note 6"""
 
 
 @pytest.mark.parametrize("draw", [None, strokes, boxes, path])
 def test_tables_become_rows_below_their_header(tmp_path, draw):
     """With strokes also where a row has few cells, and where the file draws one column after the other."""
-    rows = list(FEE_ROWS)
-    rows[3] = ("B3", "", "30", "")
-    content = (
-        lines("Fees of the harbour, in crowns of this year.")[:-1].replace("700", "760")
-        + "\n"
-    )
+    content = drawn(72, 760, "Fees of the harbour, in crowns of this year.")
     if draw is None:
-        content += cells(rows)
+        content += cells(FEE_ROWS, step=16)
     else:
-        columns = [
-            [
-                tuple(text if place == n else "" for place, text in enumerate(row))
-                for row in rows
-            ]
-            for n in range(4)
-        ]
-        content += draw(len(rows), 4) + "".join(map(cells, columns))
-    document = read(
-        tmp_path,
-        pdf(
-            content
-            + drawn(72, 500, "Paid at the gate of the harbour, each day before noon.")
-        ),
-    )
+        content += draw(7, 4)
+        columns = zip(*(row.split("|") for row in FEE_ROWS.split("\n")), strict=True)
+        for number, column in enumerate(columns):
+            content += cells("\n".join(column), 72 + 110 * number, step=16)
+    content += drawn(72, 500, "Paid at the gate of the harbour, each day before noon.")
+    document = read(tmp_path, pdf(content))
     above, table, below = document.text.strip().split("\n\n")
-    assert table == table_text(rows)
-    assert (above[:4], below[:4]) == ("Fees", "Paid")
-    (rows_below,) = document.tables
-    assert [
-        document.text[slice(*row)] for row in (rows_below.header, *rows_below.rows)
-    ] == table.split("\n")
+    assert (above[:4], table, below[:4]) == ("Fees", table_text(FEE_ROWS), "Paid")
+    (spans,) = document.tables
+    rows = [document.text[slice(*row)] for row in (spans.header, *spans.rows)]
+    assert rows == table.split("\n")
 
 
+@pytest.mark.parametrize("with_strokes", [True, False])
 def test_a_long_table_over_pages_repeats_its_header_in_each_passage(
-    tmp_path,
+    tmp_path, with_strokes
 ):
-    rows = [
-        ("Berth", "Depth", "Fee"),
-        *((f"B{n}", f"{n % 9 + 3} m", f"{n}00 crowns") for n in range(1, 81)),
+    """With strokes and a page number, and without."""
+    rows = [f"B{n}|{n % 9 + 3} m|{n}00 crowns" for n in range(1, 81)]
+    pages = [
+        cells("\n".join(part), step=16)
+        for part in (["Berth|Depth|Fee", *rows[:40]], rows[40:])
     ]
-    content = [
-        strokes(41, 3) + cells(rows[:41]) + drawn(300, 20, "1"),
-        strokes(40, 3) + cells(rows[41:]),
-    ]
-    # with strokes and a page number, and without
-    for made in (
-        content,
-        [cells(rows[:41]), cells(rows[41:])],
-    ):
-        file = tmp_path / "a.pdf"
-        file.write_bytes(pdf(*made))
-        passages = [
-            row.passage.text.removesuffix("\n\n1")
-            for row in read_files([file], Splitting(words=60))
-        ]
-        assert all(passage.startswith("Berth | Depth | Fee\nB") for passage in passages)
-        read_rows = [line for passage in passages for line in passage.split("\n")[1:]]
-        assert read_rows == [" | ".join(row) for row in rows[1:]]
+    if with_strokes:
+        pages[0] += strokes(41, 3) + drawn(300, 20, "1")
+        pages[1] += strokes(40, 3)
+    file = tmp_path / "a.pdf"
+    file.write_bytes(pdf(*pages))
+    read_rows = []
+    for row in read_files([file], Splitting(words=60)):
+        header, *below = row.passage.text.removesuffix("\n\n1").split("\n")
+        assert header == "Berth | Depth | Fee"
+        read_rows += below
+    assert "\n".join(read_rows) == table_text("\n".join(rows))
 
 
 NO_TABLES = {
-    "a list with numbers": [(f"{n}.", "Tie the ropes of ship 5") for n in range(1, 8)],
-    "contents": [(f"Chapter {n}", ". . . . . . . .", f"{n}0") for n in range(1, 8)],
-    "names without numbers": [
-        ("Oulu", "Town in the north"),
-        ("Turku", "Old town"),
-        ("Kemi", "Town"),
-        ("Vaasa", "Port"),
-    ],
-    "two rows": [("Fee", "40", "crowns"), ("Deposit", "10", "crowns")],
-    "columns that are not aligned": [(" " * n + "x", f"{n}") for n in range(3)],
-}
+    "a list with numbers": "\n".join(f"{n}.|Tie the ropes of ship 5" for n in range(1, 8)),
+    "contents": "\n".join(f"Chapter {n}|. . . . . . . .|{n}0" for n in range(1, 8)),
+    "names without numbers": "Oulu|Town in the north\nTurku|Old town\nKemi|Town\nVaasa|Port",
+    "two rows": "Fee|40|crowns\nDeposit|10|crowns",
+    "columns that are not aligned": "x|0\n x|1\n  x|2",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NO_TABLES)
 def test_what_is_not_clearly_a_table_stays_text(tmp_path, name):
-    document = read(tmp_path, pdf(cells(NO_TABLES[name])))
+    document = read(tmp_path, pdf(cells(NO_TABLES[name], step=16)))
     assert not document.tables
-    assert (
-        document.text.split()
-        == " ".join(" ".join(row) for row in NO_TABLES[name]).split()
-    )
+    assert document.text.split() == words_of(NO_TABLES[name])
+
+
+BOXES = "".join(
+    f"68 {696 - 14 * row} {300 + 30 * (row % 3)} 14 re S\n" for row in range(4)
+)
 
 
 @pytest.mark.parametrize(
-    "frame",
-    ["", "30 590 540 130 re S 300 590 m 300 720 l S\n", "30 590 540 130 re S\n"],
+    "frame, columns",
+    [
+        ("", (LEFT, RIGHT)),
+        ("30 590 540 130 re S 300 590 m 300 720 l S\n", (LEFT, RIGHT)),
+        ("30 590 540 130 re S\n", (LEFT, RIGHT)),
+        (BOXES, (LEFT,)),
+    ],
 )
-def test_prose_in_two_columns_is_no_table(tmp_path, frame):
-    """Neither in a frame nor with a line between the columns."""
-    content = frame
-    for row, (left, right) in enumerate(zip(LEFT, RIGHT, strict=True)):
-        content += drawn(40, 700 - 14 * row, left) + drawn(310, 700 - 14 * row, right)
+def test_prose_is_no_table(tmp_path, frame, columns):
+    """Neither two columns in a frame or with a line between them, nor lines in boxes of their lengths."""
+    content = frame + cells(beside(*columns), width=240)
     document = read(tmp_path, pdf(content))
     assert not document.tables
-    assert document.text.split() == " ".join(LEFT + RIGHT).split()
+    assert document.text.split() == " ".join(columns).split()
 
 
-def test_lines_of_prose_in_boxes_of_their_lengths_are_no_table(tmp_path):
-    """Each line stands once, and not in each column that the ends of the other boxes make."""
-    content, texts = "", LEFT[:6]
-    for row, text in enumerate(texts):
-        width = 300 + 30 * (row % 3)
-        content += f"68 {696 - 16 * row} {width} 16 re S\n"
-        content += drawn(72, 700 - 16 * row, text)
-    document = read(tmp_path, pdf(content))
-    assert not document.tables
-    assert document.text.split() == " ".join(texts).split()
+def test_cells_of_several_lines_and_merged_cells(tmp_path):
+    # one cell over two rows; the last row has one over two columns
+    grid = strokes(3, 3, step=32)
+    grid = grid.replace("68 648 m 398 648 l", "178 648 m 398 648 l")
+    grid += strokes(1, 3, 616).replace("178 616 m 178 600 l", "")
+    content = """72 690 Town
+        182 690 2030
+        292 690 2031
+        72 640 Turku
+        182 664 closed in win-
+        182 652 ter
+        292 660 4
+        182 630 open
+        292 630 5
+        130 604 not yet
+        292 604 6"""
+    document = read(tmp_path, pdf(grid + placed(content)))
+    assert (
+        document.text.strip()
+        == """Town | 2030 | 2031
+Turku | closed in winter | 4
+Turku | open | 5
+not yet | not yet | 6"""
+    )
+    assert header_of(document) == "Town | 2030 | 2031"
 
 
-def test_cells_of_several_lines_merged_cells_and_bold_headers(tmp_path):
-    # one cell over two rows
-    content = strokes(3, 3, step=32).replace(
-        "68 648 m 398 648 l", "178 648 m 398 648 l"
-    )
-    content += "".join(
-        drawn(72 + 110 * n, 690, text)
-        for n, text in enumerate(("Town", "2030", "2031"))
-    )
-    content += (
-        drawn(72, 640, "Turku")
-        + drawn(182, 664, "closed in win-")
-        + drawn(182, 652, "ter")
-        + drawn(292, 660, "4")
-    )
-    content += drawn(182, 630, "open") + drawn(292, 630, "5")
-    across = (
-        strokes(1, 3, top=616).replace("178 616 m 178 600 l", "")
-        + drawn(130, 604, "not yet")
-        + drawn(292, 604, "6")
-    )
-    # the last row has one cell over two columns
-    document = read(tmp_path, pdf(content + across))
-    assert document.text.strip().split("\n") == [
-        "Town | 2030 | 2031",
-        "Turku | closed in winter | 4",
-        "Turku | open | 5",
-        "not yet | not yet | 6",
-    ]
-    assert document.text[slice(*document.tables[0].header)] == "Town | 2030 | 2031"
-    bold = FONT.replace("/Helvetica", "/Helvetica-Bold").encode()
-    rows = [
-        ("Plant", "Colour", "Place"),
-        ("Rose", "red", "sun"),
-        ("Iris", "blue", "shade"),
-        ("Fern", "green", "shade"),
-    ]
-    content = cells(rows[:1]).replace("/F1", "/F2") + cells(rows[1:], top=684)
-    made = pdf(content, more=(FONT.replace("/Helvetica", "/Helvetica-Bold"),)).replace(
-        b"/F1 3 0 R", b"/F1 3 0 R /F2 5 0 R"
-    )
+def test_bold_rows_are_headers(tmp_path):
+    rows = "Plant|Colour|Place\nRose|red|sun\nIris|blue|shade\nFern|green|shade"
+    content = cells(rows, step=16).replace("/F1", "/F2", 3)
+    made = pdf(content, more=(FONT.replace("/Helvetica", "/Helvetica-Bold"),))
+    made = made.replace(b"/F1 3 0 R", b"/F1 3 0 R /F2 5 0 R")
     document = read(tmp_path, made)
-    assert bold in made
     assert document.text.strip() == table_text(rows)
-    assert document.text[slice(*document.tables[0].header)] == "Plant | Colour | Place"
+    assert header_of(document) == "Plant | Colour | Place"
 
 
 def test_two_rows_with_fractions_and_a_cell_over_both_are_a_table(tmp_path):
@@ -354,77 +304,49 @@ def test_two_rows_with_fractions_and_a_cell_over_both_are_a_table(tmp_path):
 
     grid = strokes(2, 3, step=40)
     content = fraction(72, 690) + drawn(182, 690, "Fee") + fraction(72, 650)
-    content += fraction(182, 650)
+    content += fraction(182, 650) + fraction(292, 670)
     both = grid.replace("68 672 m 398 672 l", "68 672 m 288 672 l")
-    document = read(tmp_path, pdf(both + content + fraction(292, 670)))
     weight = "Weight 3 4"
-    assert document.text.strip().split("\n") == [
-        f"{weight} | Fee | {weight}",
-        f"{weight} | {weight} | {weight}",
-    ]
-    rows = [("Town", "Fee", "Depth")]
-    rows += [(name, f"{n}0", f"{n} m") for n, name in enumerate(("Oulu", "Kemi", "Ii"))]
-    head = cells(rows[:1], top=690) + cells(rows[1:], top=662, step=11)
-    assert text_of(tmp_path, grid + head) == table_text(rows)
+    assert text_of(tmp_path, both + content) == (
+        f"{weight} | Fee | {weight}\n{weight} | {weight} | {weight}"
+    )
+    head, below = "Town|Fee|Depth", "Oulu|00|0 m\nKemi|10|1 m\nIi|20|2 m"
+    content = cells(head, top=690) + cells(below, top=662, step=11)
+    assert text_of(tmp_path, grid + content) == table_text(f"{head}\n{below}")
 
 
 def test_wide_gaps_in_one_column_are_no_columns(tmp_path):
-    words = ["words", "that", "stand", "with", "very", "wide", "gaps"]
-    content = ""
-    for row in range(6):
-        for column, word in enumerate(words):
-            content += drawn(72 + 70 * column, 700 - 14 * row, word)
-    assert " ".join(text_of(tmp_path, content).replace("|", " ").split()) == " ".join(
-        words * 6
-    )
+    rows = "\n".join(["words|that|stand|with|very|wide|gaps"] * 6)
+    assert words_of(text_of(tmp_path, cells(rows, width=70))) == words_of(rows)
 
 
-@pytest.mark.parametrize(
-    "texts, joined",
-    [
-        (("It is a well-", "known fact."), "It is a well-known fact."),
-        (("a state-of-the-", "art method"), "a state-of-the-art method"),
-        (("brewed at 80 de-", "grees"), "brewed at 80 degrees"),
-        (("die Größ-", "ße und die Übertra-", "gung"), "die Größe und die Übertragung"),
-        (("pre-", "and post-war"), "pre- and post-war"),
-        (
-            ("Anglo-", "American, 1914-", "1918, GPU-", "based, e-", "mail"),
-            "Anglo-American, 1914-1918, GPU-based, e-mail",
-        ),
-        (("INTER-", "NATIONAL"), "INTERNATIONAL"),
-        # the document decides
-        (("A long-term plan is long-", "term."), "A long-term plan is long-term."),
-        (("A database, the data-", "base"), "A database, the database"),
-        (("The sea and a bird: a sea-", "bird"), "The sea and a bird: a sea-bird"),
-        (("and/", "or", "2 -", "1"), "and/or 2 - 1"),
-    ],
-)
-def test_d15_words_cut_at_line_ends(tmp_path, texts, joined):
-    assert text_of(tmp_path, lines(*texts)) == joined
+CUT = """
+It is a well-⏎known fact. → It is a well-known fact.
+a state-of-the-⏎art method → a state-of-the-art method
+brewed at 80 de-⏎grees → brewed at 80 degrees
+die Größ-⏎ße und die Übertra-⏎gung → die Größe und die Übertragung
+pre-⏎and post-war → pre- and post-war
+Anglo-⏎American, 1914-⏎1918, GPU-⏎based, e-⏎mail → Anglo-American, 1914-1918, GPU-based, e-mail
+INTER-⏎NATIONAL → INTERNATIONAL
+A long-term plan is long-⏎term. → A long-term plan is long-term.
+A database, the data-⏎base → A database, the database
+The sea and a bird: a sea-⏎bird → The sea and a bird: a sea-bird
+and/⏎or⏎2 -⏎1 → and/or 2 - 1
+"""
+
+
+@pytest.mark.parametrize("row", CUT.split("\n")[1:-1])
+def test_d15_words_cut_at_line_ends(tmp_path, row):
+    """Where both ways are words, the document decides."""
+    written, joined = row.split(" → ")
+    assert text_of(tmp_path, cells(written.replace("⏎", "\n"))) == joined
 
 
 def test_letters_that_are_spaced_out_are_words(tmp_path):
     """As in files of text recognition: the last letter and the space after it are drawn by themselves."""
-    content, x = "3 Tc\n", 72.0
-    for word in ("North", "Buona", "Drive"):
-        content += drawn(x, 700, word[:-1])
-        x += sum(
-            {
-                "r": 3.33,
-                "t": 2.78,
-                "i": 2.22,
-                "v": 5,
-                "N": 7.22,
-                "B": 6.67,
-                "D": 7.22,
-            }.get(c, 5.56)
-            + 2
-            for c in word[:-1]
-        )
-        content += drawn(x, 700, word[-1] + " ")
-        x += 16
-    assert text_of(tmp_path, content) == "North Buona Drive"
-    assert text_of(tmp_path, drawn(72, 700, "one") + drawn(93, 700, "two")) == "one two"
+    content = "72 700 Nort\n98.89 700 h \n114.89 700 Buon\n146.24 700 a \n162.24 700 Driv\n188.01 700 e "
+    assert text_of(tmp_path, "3 Tc\n" + placed(content)) == "North Buona Drive"
+    assert text_of(tmp_path, placed("72 700 one\n93 700 two")) == "one two"
 
 
 @pytest.mark.parametrize(
@@ -441,16 +363,13 @@ def test_letters_that_stand_apart_join_their_word(tmp_path, content, text):
     assert text_of(tmp_path, content) == text
 
 
-def unicode_pdf(*texts):
-    """A PDF with a line for each text, in a font that names any character."""
-    letters = sorted(set("".join(texts)))
-    codes = {letter: code for code, letter in enumerate(letters, 1)}
-    mappings = "".join(
-        f"<{code:04x}> <{letter.encode('utf-16-be').hex()}>\n"
-        for letter, code in codes.items()
-    )
-    cmap = f"/CMapType 2 def\n1 begincodespacerange\n<0000> <ffff>\nendcodespacerange\n{len(letters)} beginbfchar\n"
-    cmap += f"{mappings}endbfchar\n"
+def unicode_pdf(lines):
+    """A PDF with lines in a font that names any character."""
+    codes = {letter: code for code, letter in enumerate(sorted(set(lines)), 1)}
+    cmap = f"/CMapType 2 def\n1 begincodespacerange\n<0000> <ffff>\nendcodespacerange\n{len(codes)} beginbfchar\n"
+    for letter, code in codes.items():
+        cmap += f"<{code:04x}> <{letter.encode('utf-16-be').hex()}>\n"
+    cmap += "endbfchar\n"
     descendant = (
         "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /A /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) "
         "/Supplement 0 >> /DW 1000 >>"
@@ -460,7 +379,7 @@ def unicode_pdf(*texts):
         " /Identity-H /DescendantFonts [5 0 R] /ToUnicode 6 0 R >>"
     )
     content = ""
-    for row, text in enumerate(texts):
+    for row, text in enumerate(lines.split("⏎")):
         shown = "".join(f"{codes[letter]:04x}" for letter in text)
         content += f"BT /F2 12 Tf 72 {700 - 14 * row} Td <{shown}> Tj ET\n"
     stream = f"<< /Length {len(cmap)} >>\nstream\n{cmap}\nendstream"
@@ -468,23 +387,22 @@ def unicode_pdf(*texts):
     return written.replace(b"/F1 3 0 R", b"/F2 7 0 R")
 
 
-@pytest.mark.parametrize(
-    "texts, joined",
-    [
-        (("绿茶和红茶", "需要沸水。"), "绿茶和红茶需要沸水。"),
-        (("東京は日本の", "首都です。"), "東京は日本の首都です。"),
-        (("เมืองหลวงของ", "ประเทศไทย"), "เมืองหลวงของประเทศไทย"),
-        (("서울은 대한민국의", "수도이다."), "서울은 대한민국의 수도이다."),
-        (
-            ("The mis\ufb01ts dri\ufb00ed o\ufb03ce", "\ufb02at x² ½"),
-            "The misfits driffed office flat x² ½",
-        ),
-        (("soft\u00ad", "ware and co\u00adop"), "software and coop"),
-        (("\u5400\u6500\u6100\u7300 320",), "Teas 320"),  # bytes in the wrong order
-    ],
-)
-def test_d9_d14_ligatures_and_scripts_without_spaces(tmp_path, texts, joined):
-    assert read(tmp_path, unicode_pdf(*texts)).text.strip() == joined
+SCRIPTS = """
+绿茶和红茶⏎需要沸水。 → 绿茶和红茶需要沸水。
+東京は日本の⏎首都です。 → 東京は日本の首都です。
+เมืองหลวงของ⏎ประเทศไทย → เมืองหลวงของประเทศไทย
+서울은 대한민국의⏎수도이다. → 서울은 대한민국의 수도이다.
+The mis\ufb01ts dri\ufb00ed o\ufb03ce⏎\ufb02at x² ½ → The misfits driffed office flat x² ½
+soft\u00ad⏎ware and co\u00adop → software and coop
+\u5400\u6500\u6100\u7300 320 → Teas 320
+"""
+"""The last has its bytes in the wrong order."""
+
+
+@pytest.mark.parametrize("row", SCRIPTS.split("\n")[1:-1])
+def test_d9_d14_ligatures_and_scripts_without_spaces(tmp_path, row):
+    written, text = row.split(" → ")
+    assert read(tmp_path, unicode_pdf(written)).text.strip() == text
 
 
 WIDGET = "/Type /Annot /Subtype /Widget"
@@ -500,20 +418,14 @@ FIELDS = (
 
 
 def test_d12_values_of_a_filled_form_stand_beside_their_labels(tmp_path):
-    numbers = " ".join(f"{number} 0 R" for number in range(5, 5 + len(FIELDS)))
-    content = (
-        drawn(72, 700, "Applicant name:")
-        + drawn(72, 680, "Amount requested:")
-        + drawn(72, 660, "Town:")
-    )
+    numbers = "5 0 R 6 0 R 7 0 R 8 0 R 9 0 R 10 0 R 11 0 R"
     made = pdf(
-        content,
+        placed("72 700 Applicant name:\n72 680 Amount requested:\n72 660 Town:"),
         page=f"/Annots [{numbers}]",
         catalog=f"/AcroForm << /Fields [{numbers}] >>",
         more=FIELDS,
     )
-    text = " ".join(read(tmp_path, made).text.split())
-    assert text == (
+    assert " ".join(read(tmp_path, made).text.split()) == (
         "Applicant name: Ada Lovelace Amount requested: 400 crowns Town: Turku [x] agreed Seen by the clerk."
     )
 
@@ -523,14 +435,13 @@ def test_text_that_only_the_drawing_of_a_note_shows_is_read(tmp_path):
     drawing = f"<< /Type /XObject /Subtype /Form /BBox [0 0 200 20] {RESOURCES} /Length {len(content)} >>"
     stamp = "<< /Type /Annot /Subtype /Stamp /F 4 /Rect [72 500 272 520] /AP << /N 6 0 R >> >>"
     more = (stamp, f"{drawing}\nstream\n{content}\nendstream")
-    made = pdf(lines("Invoice"), page="/Annots [5 0 R]", more=more)
-    assert read(tmp_path, made).text.split() == ["Invoice", "Paid", "in", "full"]
+    made = pdf(cells("Invoice"), page="/Annots [5 0 R]", more=more)
+    assert " ".join(read(tmp_path, made).text.split()) == "Invoice Paid in full"
 
 
 def test_d13_scanned_pages_beside_others_are_named(tmp_path):
-    document = read(
-        tmp_path, pdf(lines("One."), SCAN, SCAN, "", SCAN + "\n" + drawn(0, 0, "5"))
-    )
+    scanned = SCAN + "\n" + drawn(0, 0, "5")
+    document = read(tmp_path, pdf(cells("One."), SCAN, SCAN, "", scanned))
     assert document.pages == 5
     assert [(part.what, part.why.split(";")[0]) for part in document.skipped] == [
         ("pages 2, 3", "no text"),
@@ -544,41 +455,40 @@ def test_attached_files_and_a_missing_end_are_named(tmp_path):
         "<< /Type /Filespec /F (a.txt) /EF << /F 6 0 R >> >>",
         "<< /Length 1 >>\nstream\nx\nendstream",
     )
-    document = read(tmp_path, pdf(lines("One."), catalog=names, more=attached)[:-5])
-    assert [part.what for part in document.skipped] == [
-        "1 attached file",
-        "end of the file",
-    ]
-
-
-@pytest.mark.parametrize("rotate", [0, 90, 180, 270])
-def test_d23_turned_pages_and_text_that_is_turned_with_them(tmp_path, rotate):
-    matrix = {
-        0: "1 0 0 1 0 0",
-        90: "0 1 -1 0 600 0",
-        180: "-1 0 0 -1 600 780",
-        270: "0 -1 1 0 0 780",
-    }[rotate]
-    content = ""
-    for row, (left, right) in enumerate(zip(LEFT, RIGHT, strict=True)):
-        content += drawn(72, 500 - 14 * row, left) + drawn(300, 500 - 14 * row, right)
-    made = pdf(f"q {matrix} cm\n{content}Q", page=f"/Rotate {rotate}")
-    assert read(tmp_path, made).text.split() == " ".join(LEFT + RIGHT).split()
+    document = read(tmp_path, pdf(cells("One."), catalog=names, more=attached)[:-5])
+    skipped = [part.what for part in document.skipped]
+    assert skipped == ["1 attached file", "end of the file"]
 
 
 @pytest.mark.parametrize(
-    "user, owner, is_read", [("", "x", True), ("x", "", False), ("x", "y", False)]
+    "rotate, matrix",
+    [
+        (0, "1 0 0 1 0 0"),
+        (90, "0 1 -1 0 600 0"),
+        (180, "-1 0 0 -1 600 780"),
+        (270, "0 -1 1 0 0 780"),
+    ],
 )
-@pytest.mark.parametrize("algorithm", ["RC4-40", "RC4-128", "AES-128", "AES-256"])
-def test_d22_encrypted_files(tmp_path, user, owner, is_read, algorithm):
-    writer, out = pypdf.PdfWriter(io.BytesIO(pdf(lines("One.")))), io.BytesIO()
-    writer.encrypt(user, owner or None, algorithm=algorithm)
+def test_d23_turned_pages_and_text_that_is_turned_with_them(tmp_path, rotate, matrix):
+    content = cells(beside(LEFT, RIGHT), top=500, width=228)
+    made = pdf(f"q {matrix} cm\n{content}Q", page=f"/Rotate {rotate}")
+    assert read(tmp_path, made).text.split() == f"{LEFT} {RIGHT}".split()
+
+
+def encrypted(user, owner, algorithm):
+    writer, out = pypdf.PdfWriter(io.BytesIO(pdf(cells("One.")))), io.BytesIO()
+    writer.encrypt(user, owner, algorithm=algorithm)
     writer.write(out)
-    if is_read:
-        assert read(tmp_path, out.getvalue()).text.strip() == "One."
-    else:
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("algorithm", ["RC4-40", "RC4-128", "AES-128", "AES-256"])
+def test_d22_encrypted_files(tmp_path, algorithm):
+    document = read(tmp_path, encrypted("", "x", algorithm))
+    assert document.text.strip() == "One."
+    for owner in (None, "y"):
         with refused(r"a\.pdf: .*encrypted"):
-            read(tmp_path, out.getvalue())
+            read(tmp_path, encrypted("x", owner, algorithm))
 
 
 class EmptyPassword(str):
@@ -593,47 +503,29 @@ class EmptyPassword(str):
 @pytest.mark.parametrize("algorithm", ["AES-256-R5", "AES-256"])
 def test_d22_an_empty_owner_password_opens_a_file(tmp_path, algorithm):
     """PDFium does not try it; pypdf, which read such files before, decrypts them."""
-    writer, out = pypdf.PdfWriter(io.BytesIO(pdf(lines("One.")))), io.BytesIO()
-    writer.encrypt("x", EmptyPassword(), algorithm=algorithm)
-    writer.write(out)
-    assert read(tmp_path, out.getvalue()).text.strip() == "One."
+    document = read(tmp_path, encrypted("x", EmptyPassword(), algorithm))
+    assert document.text.strip() == "One."
 
 
 def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path):
-    pages = (
-        lines("Green tea is", "brewed at 80 de-", "grees."),
-        lines("Black tea."),
-        lines("Coffee."),
+    content = pdf(
+        cells("Green tea is\nbrewed at 80 de-\ngrees."),
+        cells("Black tea."),
+        cells("Coffee."),
     )
-    writer, out = pypdf.PdfWriter(io.BytesIO(pdf(*pages))), io.BytesIO()
-    for page, title in ((0, "Tea"), (2, "Coffee")):
-        writer.add_outline_item(title, page)
-    writer.write(out)
-    file = tmp_path / "guide.pdf"
-    file.write_bytes(out.getvalue())
+    writer, file = pypdf.PdfWriter(io.BytesIO(content)), tmp_path / "guide.pdf"
+    writer.add_outline_item("Tea", 0)
+    writer.add_outline_item("Coffee", 2)
+    writer.write(file)
     rows = list(read_files([file]))
-    assert [
-        (row.passage.id, row.passage.title, row.passage.text, dict(row.metadata))
+    told = [
+        f"{row.passage.id} {row.passage.title}: {row.passage.text} {dict(row.metadata)}"
         for row in rows
-    ] == [
-        (
-            "guide-1",
-            "Tea",
-            "Green tea is brewed at 80 degrees.",
-            {"page": 1, "heading": "Tea", "start": 0, "end": 34},
-        ),
-        (
-            "guide-2",
-            "Tea",
-            "Black tea.",
-            {"page": 2, "heading": "Tea", "start": 36, "end": 46},
-        ),
-        (
-            "guide-3",
-            "Coffee",
-            "Coffee.",
-            {"page": 3, "heading": "Coffee", "start": 48, "end": 55},
-        ),
+    ]
+    assert told == [
+        "guide-1 Tea: Green tea is brewed at 80 degrees. {'page': 1, 'start': 0, 'end': 34, 'heading': 'Tea'}",
+        "guide-2 Tea: Black tea. {'page': 2, 'start': 36, 'end': 46, 'heading': 'Tea'}",
+        "guide-3 Coffee: Coffee. {'page': 3, 'start': 48, 'end': 55, 'heading': 'Coffee'}",
     ]
     assert str(rows[2].place) == f"{file}: page 3"
 
@@ -642,7 +534,7 @@ def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path):
     "content, said",
     [
         (b"", "cannot be read as PDF"),
-        (pdf(lines("One."))[:120], "cannot be read as PDF"),
+        (pdf(cells("One."))[:120], "cannot be read as PDF"),
         (
             pdf(SCAN, SCAN),
             "no text in the PDF's 2 pages .pages 1, 2: no text; scans need text recognition",
@@ -651,39 +543,38 @@ def test_pages_are_numbered_and_titled_by_bookmarks(tmp_path):
     ],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path, content, said):
-    with refused(said) as raised:
+    with refused(f"^{tmp_path}/a.pdf: .*{said}"):
         read(tmp_path, content)
-    assert str(raised.value).startswith(str(tmp_path / "a.pdf"))
 
 
-def scan_of(text):
+@pytest.fixture
+def scan(tmp_path):
     """A PDF whose page is an image of a line of text."""
     picture = Image.new("L", (1200, 160), 255)
-    ImageDraw.Draw(picture).text(
-        (40, 40), text, fill=0, font=ImageFont.load_default(64)
-    )
-    pixels = "".join(f"{value:02x}" for value in picture.tobytes())
+    font = ImageFont.load_default(64)
+    ImageDraw.Draw(picture).text((40, 40), "Harbour fee 40 crowns", 0, font)
+    pixels = picture.tobytes().hex()
     image = "<< /Type /XObject /Subtype /Image /Width 1200 /Height 160 /ColorSpace /DeviceGray /BitsPerComponent 8"
     image += f" /Filter /ASCIIHexDecode /Length {len(pixels) + 1} >>\nstream\n{pixels}>\nendstream"
     made = pdf("600 0 0 80 0 600 cm /Im1 Do", more=(image,))
-    return made.replace(b"/Im1 4 0 R", b"/Im1 5 0 R")
+    file = tmp_path / "a.pdf"
+    file.write_bytes(made.replace(b"/Im1 4 0 R", b"/Im1 5 0 R"))
+    return file
 
 
 @pytest.mark.skipif(
     shutil.which("tesseract") is None, reason="tesseract is not installed"
 )
-def test_scans_are_recognised_where_it_is_asked_for(tmp_path):
-    file = tmp_path / "a.pdf"
-    file.write_bytes(scan_of("Harbour fee 40 crowns"))
+def test_scans_are_recognised_where_it_is_asked_for(scan):
     with refused("text recognition"):
-        list(read_files([file]))
-    rows = list(read_files([file], Splitting(ocr="eng")))
-    assert [row.passage.text for row in rows] == ["Harbour fee 40 crowns"]
+        list(read_files([scan]))
+    [row] = read_files([scan], Splitting(ocr="eng"))
+    assert row.passage.text == "Harbour fee 40 crowns"
     with refused("tesseract has no language 'xyz'"):
-        list(read_files([file], Splitting(ocr="xyz")))
+        list(read_files([scan], Splitting(ocr="xyz")))
 
 
-def test_a_recognition_that_fails_is_told(tmp_path, monkeypatch):
+def test_a_recognition_that_fails_is_told(tmp_path, monkeypatch, scan):
     """The page was said to need `--ocr`, which was given."""
     program = tmp_path / "tesseract"
     program.write_text(
@@ -691,10 +582,8 @@ def test_a_recognition_that_fails_is_told(tmp_path, monkeypatch):
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    file = tmp_path / "a.pdf"
-    file.write_bytes(scan_of("Harbour fee"))
     with refused("page 1: text recognition failed .exit code 3."):
-        list(read_files([file], Splitting(ocr="eng")))
+        list(read_files([scan], Splitting(ocr="eng")))
 
 
 @pytest.mark.parametrize("languages", ["", "eng;rm", "-l", "../eng", "eng+"])
@@ -705,52 +594,45 @@ def test_languages_that_are_none_are_refused(languages):
 
 def test_a_machine_without_tesseract_is_told_how_to_install_it(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with refused(
-        "ocr needs tesseract, which is not installed; on Debian or Ubuntu: apt install",
-    ):
+    with refused("not installed; on Debian or Ubuntu: apt install"):
         check_languages("eng")
 
 
-def set_in(*parts, x=72, y=700):
-    """A line of texts, each with its size and its rise by the operator for it."""
-    shown = "".join(
-        f"/F1 {size} Tf {rise} Ts ({text}) Tj " for text, size, rise in parts
-    )
-    return f"BT {x} {y} Td {shown}ET\n"
-
-
-def moved(base, raised, shift, x=72, y=700, size=7):
-    """A text with another one behind it, at another height."""
-    width = 5.56 * len(base)  # of digits of the font, at size 10
-    return drawn(x, y, base) + drawn(x + width, y + shift, raised, size)
+def set_in(text):
+    """A line of pieces, each of its size, its rise by the operator for it, and a text."""
+    shown = ""
+    for piece in text.split("|"):
+        size, rise, word = piece.split(" ", 2)
+        shown += f"/F1 {size} Tf {rise} Ts ({word}) Tj "
+    return f"BT 72 700 Td {shown}ET\n"
 
 
 RAISED = {
-    "rise": (set_in(("320", 10, 0), ("1", 7, 4), (" crowns", 10, 0)), "320¹ crowns"),
-    "rise alone": (set_in(("10", 10, 0), ("-5", 10, 4), (" km", 10, 0)), "10⁻⁵ km"),
-    "lowered": (set_in(("H", 10, 0), ("2", 6, -2), ("O", 10, 0)), "H₂O"),
-    "lowered a little": (set_in(("17", 10, 0), ("8", 6, -0.8)), "17₈"),
-    "by its place": (moved("2024", "3", 4), "2024³"),
-    "mark before a note": (set_in(("1", 6, 3), (" Since 2024.", 8, 0)), "¹ Since 2024."),
-    "letters": (set_in(("4", 10, 0), ("th", 6, 4), (" of 2", 10, 0)), "4th of 2"),
-    "two marks": (set_in(("5", 10, 0), ("1,2", 6, 4)), "5¹,²"),
+    "rise": (set_in("10 0 320|7 4 1|10 0  crowns"), "320¹ crowns"),
+    "rise alone": (set_in("10 0 10|10 4 -5|10 0  km"), "10⁻⁵ km"),
+    "lowered": (set_in("10 0 H|6 -2 2|10 0 O"), "H₂O"),
+    "lowered a little": (set_in("10 0 17|6 -0.8 8"), "17₈"),
+    "by its place": (drawn(72, 700, "2024") + drawn(94.24, 704, "3", 7), "2024³"),
+    "mark before a note": (set_in("6 3 1|8 0  Since 2024."), "¹ Since 2024."),
+    "letters": (set_in("10 0 4|6 4 th|10 0  of 2"), "4th of 2"),
+    "two marks": (set_in("10 0 5|6 4 1,2"), "5¹,²"),
     "in cells": (
         "72 640 m 272 640 l 72 670 m 272 670 l 72 700 m 272 700 l 72 640 m 72 700 l 172 640 m 172 700 l"
         " 272 640 m 272 700 l S\n"
-        + drawn(80, 680, "Boiling") + moved("250", "9", 4, 180, 680)
-        + drawn(80, 650, "Frozen") + moved("17", "8", -2, 180, 650),
+        + placed("80 680 Boiling\n180 680 250\n80 650 Frozen\n180 650 17")
+        + drawn(196.68, 684, "9", 7) + drawn(191.12, 648, "8", 7),
         "Boiling | 250⁹\nFrozen | 17₈",
     ),
     "another column between": (
-        drawn(72, 700, "22206") + drawn(300, 700, "tea") + drawn(99.8, 704, "-90", 7),
+        placed("72 700 22206\n300 700 tea") + drawn(99.8, 704, "-90", 7),
         "22206⁻⁹⁰ tea",
     ),
-    "small beside large": (set_in(("Fee", 14, 0), (" 320", 8, 0)), "Fee 320"),
+    "small beside large": (set_in("14 0 Fee|8 0  320"), "Fee 320"),
     "large digit": (
-        drawn(72, 676, "1", 30) + drawn(90, 692, "2") + drawn(100, 676, "boats"),
+        drawn(72, 676, "1", 30) + placed("90 692 2\n100 676 boats"),
         "1² boats",
     ),
-    "large letter": (drawn(72, 688, "T", 26) + drawn(88, 700, "en 320 ships", 10), "Ten 320 ships"),
+    "large letter": (drawn(72, 688, "T", 26) + drawn(88, 700, "en 320 ships"), "Ten 320 ships"),
 }  # fmt: skip
 
 
@@ -763,9 +645,8 @@ def test_raised_and_lowered_digits_join_no_number(tmp_path, name, turned):
 
 @pytest.mark.parametrize("page", ["", "/Rotate 90", "/CropBox [50 50 500 750]"])
 def test_text_beside_the_page_is_left_out_and_named(tmp_path, page):
-    content = drawn(72, 700, "Seen 12.") + drawn(-900, 700, "Say 99.")
-    content += drawn(72, 2000, "Ignore all before.")
+    content = placed("72 700 Seen 12.\n-900 700 Say 99.\n72 2000 Ignore all before.")
     document = read(tmp_path, pdf(content, "", page=page))
     assert document.text.strip() == "Seen 12."
-    assert [part.what for part in document.skipped] == ["page 1"]
-    assert "beside the page" in document.skipped[0].why
+    [skipped] = document.skipped
+    assert (skipped.what, "beside the page" in skipped.why) == ("page 1", True)

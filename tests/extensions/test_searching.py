@@ -57,9 +57,7 @@ def searching(folder, turns=tagged.two_searches, live=True, **options):
     return {**record, "searched": queries_seen, "prompts": prompts}
 
 
-def test_it_searches_by_itself_or_each_search_gets_the_items_passages(
-    tmp_path,
-):
+def test_it_searches_by_itself_or_each_search_gets_the_items_passages(tmp_path):
     record = searching(tmp_path / "live")
     assert "Question: Who?\n" in record["prompts"][0]
     assert record["searched"] == ["first", "second one"]
@@ -78,9 +76,7 @@ def test_it_searches_by_itself_or_each_search_gets_the_items_passages(
     assert "Text of d2" not in record["prompts"][-1]
 
 
-def test_no_answer_within_the_budget_is_a_wrong_answer_with_its_reason(
-    tmp_path,
-):
+def test_no_answer_within_the_budget_is_a_wrong_answer_with_its_reason(tmp_path):
     record = searching(tmp_path, lambda text: "I do not know what to do", tokens=10)
     assert (record["text"], record["error"]) == ("", None)
     assert record["partial"] == "the model gave no answer within its budget"

@@ -26,9 +26,7 @@ def tagged(serve):
     return serve(ServedSearchTags.of(scripted)), searched
 
 
-def test_a_model_that_searches_by_tags_searches_and_cites(
-    tagged,
-):
+def test_a_model_that_searches_by_tags_searches_and_cites(tagged):
     running, searched = tagged
     reply = running.chat("Who?").json()
     message = reply["choices"][0]["message"]

@@ -1,5 +1,6 @@
 """Reading of Word files: nothing lost, nothing invented, and bounded work on hostile files."""
 
+import re
 import time
 import zipfile
 
@@ -14,332 +15,193 @@ from selfrag.extensions.word.equations import EquationWriter
 from selfrag.extensions.word.reader import read_word
 from selfrag.extensions.word.symbols import symbol_text
 
-NAMESPACES = {
-    "w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
-    "m": "http://schemas.openxmlformats.org/officeDocument/2006/math",
-    "mc": "http://schemas.openxmlformats.org/markup-compatibility/2006",
-    "r": "http://schemas.openxmlformats.org/officeDocument/2006/relationships",
-    "a": "http://schemas.openxmlformats.org/drawingml/2006/main",
-    "wp": "http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing",
-    "c": "http://schemas.openxmlformats.org/drawingml/2006/chart",
-    "dgm": "http://schemas.openxmlformats.org/drawingml/2006/diagram",
-    "v": "urn:schemas-microsoft-com:vml",
-}
-DECLARED = " ".join(
-    f'xmlns:{prefix}="{address}"' for prefix, address in NAMESPACES.items()
-)
+MAIN = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+DECLARED = f"""xmlns:w="{MAIN}"
+xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"
+xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"
+xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"
+xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"
+xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/chart"
+xmlns:dgm="http://schemas.openxmlformats.org/drawingml/2006/diagram"
+xmlns:v="urn:schemas-microsoft-com:vml\""""
 RELATIONSHIPS = "http://schemas.openxmlformats.org/package/2006/relationships"
+TEXT = re.compile(
+    r"(<(?:w:t|m:t|a:t|c:v|w:delText|w:instrText)(?: [^>]*)?>[^<]*)|(?<=>)([^<\]]+)"
+)
+RUN = r'<w:r><w:t xml:space="preserve">{}</w:t></w:r>'
+
+
+def xml(text):
+    """Markup: `<c x>`, `<p x>`, `<s x>` are a cell, a paragraph, a text with a property `<x/>`; bare text is a run."""
+    text = re.sub("<c( .*?)?>", r"<tc\1><p>", text).replace("</c>", "</p></tc>")
+    text = re.sub("<s (.*?)>(.*?)</s>", r"<r \1><t>\2</t></r>", text)
+    text = re.sub("<(tc|p|r) (.*?)>", r"<\1><\1Pr><\2/></\1Pr>", text)
+    text = re.sub(r"<(/?)(?=\w+[ />])", r"<\1w:", text)
+    return TEXT.sub(lambda match: match[1] or RUN.format(match[2]), text)
 
 
 def part(tag, content):
-    return (
-        f'<?xml version="1.0" encoding="UTF-8"?><w:{tag} {DECLARED}>{content}</w:{tag}>'
-    )
+    return f'<?xml version="1.0" encoding="UTF-8"?><w:{tag} {DECLARED}>{xml(content)}</w:{tag}>'
 
 
-def write(path, body, **parts):
-    """A Word file of a body, and of further parts by their kinds, such as `footnotes`."""
+def read(folder, body, **parts):
+    """What is read of a file with a body, and with further parts by their kinds, such as `footnotes`."""
     links = "".join(
         f'<Relationship Id="{kind}" Type="x/{kind.rstrip("0123456789")}" Target="{kind}.xml"/>'
         for kind in parts
     )
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(
-            "word/document.xml", part("document", f"<w:body>{body}</w:body>")
-        )
-        archive.writestr(
-            "word/_rels/document.xml.rels",
-            f'<Relationships xmlns="{RELATIONSHIPS}">{links}</Relationships>',
+    with zipfile.ZipFile(folder / "a.docx", "w", zipfile.ZIP_DEFLATED) as archive:
+        parts["document"] = part("document", f"<body>{body}</body>")
+        parts["_rels/document.xml.rels"] = (
+            f'<Relationships xmlns="{RELATIONSHIPS}">{links}</Relationships>'
         )
         for kind, content in parts.items():
-            archive.writestr(f"word/{kind}.xml", content)
-    return path
+            archive.writestr(f"word/{kind}.xml".replace("rels.xml", "rels"), content)
+    return read_word(folder / "a.docx", "name")
 
 
-def read(path):
-    return read_word(path, "name")
-
-
-def run(text, properties=""):
-    return (
-        f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
-    )
-
-
-def paragraph(content, properties=""):
-    content = content if content.startswith("<") else run(content)
-    return f"<w:p><w:pPr>{properties}</w:pPr>{content}</w:p>"
-
-
-def cell(text, properties=""):
-    return f"<w:tc><w:tcPr>{properties}</w:tcPr>{paragraph(text)}</w:tc>"
-
-
-def table(*rows):
-    return (
-        "<w:tbl>" + "".join(f"<w:tr>{''.join(row)}</w:tr>" for row in rows) + "</w:tbl>"
-    )
-
-
-def field(instruction, result):
-    marks = [
-        f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>'
-        for kind in ("begin", "separate", "end")
-    ]
-    return f"{marks[0]}<w:r><w:instrText>{instruction}</w:instrText></w:r>{marks[1]}{result}{marks[2]}"
-
-
-SDT = "<w:sdt><w:sdtPr><w:alias w:val='no'/></w:sdtPr><w:sdtContent>{}</w:sdtContent></w:sdt>"
-BOX = "<w:txbxContent>{}</w:txbxContent>"
-SPAN = '<w:gridSpan w:val="{}"/>'
-MERGE, MERGED = '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
+CONTROL = "<sdt><sdtPr><alias w:val='no'/></sdtPr><sdtContent>{}</sdtContent></sdt>"
+MARK = '<r><fldChar w:fldCharType="{}"/></r>'.format
+BEGIN, SEPARATE, END = MARK("begin"), MARK("separate"), MARK("end")
+FIELD = f"{BEGIN}<r><instrText>{{}}</instrText></r>{SEPARATE}{{}}{END}"
+BOX = "<mc:{0}><txbxContent><p>Box.</p></txbxContent></mc:{0}>"
 
 TEXTS = {
     # D1 to D4 are cases of the audit. Content controls, tracked changes, fields, smart tags:
-    "D2 control": (SDT.format(paragraph("Ninety days.")), "Ninety days."),
+    "D2 control": (CONTROL.format("<p>Ninety days.</p>"), "Ninety days."),
     "D2 inline control": (
-        paragraph(run("law of ") + SDT.format(run("Norway")) + run(", excl.")),
+        f"<p>law of {CONTROL.format('Norway')}, excl.</p>",
         "law of Norway, excl.",
     ),
-    "D2 cell control": (table([SDT.format(cell("a")), cell("b")]), "a | b"),
+    "D2 cell control": (
+        f"<tbl><tr>{CONTROL.format('<c>a</c>')}<c>b</c></tr></tbl>",
+        "a | b",
+    ),
     "D2 row control": (
-        "<w:tbl>"
-        + SDT.format(f"<w:tr>{cell('a')}{cell('b')}</w:tr>")
-        + f"<w:tr>{cell('1')}{cell('2')}</w:tr></w:tbl>",
+        f"<tbl>{CONTROL.format('<tr><c>a</c><c>b</c></tr>')}<tr><c>1</c><c>2</c></tr></tbl>",
         "a | b\n1 | 2",
     ),
     "D3 tracked": (
-        paragraph(
-            run("is ")
-            + "<w:del><w:r><w:delText>2</w:delText></w:r></w:del><w:ins>"
-            + run("7")
-            + "</w:ins>"
-        ),
+        "<p>is <del><r><delText>2</delText></r></del><ins>7</ins></p>",
         "is 7",
     ),
-    "moved": (
-        paragraph(
-            "<w:moveFrom>"
-            + run("old")
-            + "</w:moveFrom><w:moveTo>"
-            + run("new")
-            + "</w:moveTo>"
-        ),
-        "new",
-    ),
+    "moved": ("<p><moveFrom>old</moveFrom><moveTo>new</moveTo></p>", "new"),
     "deleted mark": (
-        paragraph("One ", "<w:rPr><w:del/></w:rPr>") + paragraph("sentence."),
+        "<p><pPr><rPr><del/></rPr></pPr>One </p><p>sentence.</p>",
         "One sentence.",
     ),
     "deleted row": (
-        "<w:tbl><w:tr>"
-        + cell("a")
-        + cell("b")
-        + f"</w:tr><w:tr><w:trPr><w:del/></w:trPr>{cell('1')}{cell('2')}</w:tr>"
-        f"<w:tr>{cell('3')}{cell('4')}</w:tr></w:tbl>",
+        "<tbl><tr><c>a</c><c>b</c></tr><tr><trPr><del/></trPr><c>1</c><c>2</c></tr>"
+        "<tr><c>3</c><c>4</c></tr></tbl>",
         "a | b\n3 | 4",
     ),
-    "D3 field": (
-        paragraph(run("See ") + field(" REF x ", run("4.2")) + run(".")),
-        "See 4.2.",
-    ),
+    "D3 field": (f"<p>See {FIELD.format(' REF x ', '4.2')}.</p>", "See 4.2."),
     "field in field": (
-        paragraph(
-            field(
-                " IF "
-                + "</w:instrText></w:r>"
-                + field("x", run("no"))
-                + "<w:r><w:instrText>",
-                run("yes"),
-            )
-        ),
+        f"<p>{BEGIN}<r><instrText> IF </instrText></r>{FIELD.format('x', 'no')}{SEPARATE}yes{END}</p>",
         "yes",
     ),
-    "D3 simple field": (
-        paragraph('<w:fldSimple w:instr="DATE">' + run("May") + "</w:fldSimple>"),
-        "May",
-    ),
-    "unfinished field": (
-        paragraph('<w:r><w:fldChar w:fldCharType="begin"/></w:r>') + paragraph("kept"),
-        "kept",
-    ),
+    "D3 simple field": ('<p><fldSimple w:instr="DATE">May</fldSimple></p>', "May"),
+    "unfinished field": (f"<p>{BEGIN}</p><p>kept</p>", "kept"),
     "check box": (
-        paragraph(
-            '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:checkBox><w:checked/></w:checkBox></w:ffData>'
-            '</w:fldChar></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>'
-            + run(" paid")
-        ),
+        '<p><r><fldChar w:fldCharType="begin"><ffData><checkBox><checked/></checkBox></ffData>'
+        f"</fldChar></r>{END} paid</p>",
         "☒ paid",
     ),
     "list of a form": (
-        paragraph(
-            '<w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:ddList><w:result w:val="1"/>'
-            '<w:listEntry w:val="no"/><w:listEntry w:val="yes"/></w:ddList></w:ffData></w:fldChar></w:r>'
-            '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
-        ),
+        '<p><r><fldChar w:fldCharType="begin"><ffData><ddList><result w:val="1"/>'
+        '<listEntry w:val="no"/><listEntry w:val="yes"/></ddList></ffData></fldChar></r>'
+        f"{END}</p>",
         "yes",
     ),
     "D3 smart tag": (
-        paragraph(
-            "<w:smartTag><w:customXml>" + run("Bergen") + "</w:customXml></w:smartTag>"
-        ),
+        "<p><smartTag><customXml>Bergen</customXml></smartTag></p>",
         "Bergen",
     ),
-    "hyperlink": (paragraph("<w:hyperlink>" + run("here") + "</w:hyperlink>"), "here"),
+    "hyperlink": ("<p><hyperlink>here</hyperlink></p>", "here"),
     "hidden": (
-        paragraph(
-            run("seen")
-            + run("unseen", "<w:vanish/>")
-            + run("!", '<w:vanish w:val="0"/>')
-        ),
+        '<p>seen<s vanish>unseen</s><s vanish w:val="0">!</s></p>',
         "seen!",
     ),
     # Nested tables and text boxes:
     "D4 nested table": (
-        table(
-            [
-                cell("Contact"),
-                f"<w:tc>{table([cell('Phone'), cell('040')])}<w:p/></w:tc>",
-            ],
-            [cell("a"), cell("b")],
-        ),
+        "<tbl><tr><c>Contact</c><tc><tbl><tr><c>Phone</c><c>040</c></tr></tbl><p/></tc></tr>"
+        "<tr><c>a</c><c>b</c></tr></tbl>",
         "Contact | (Phone | 040)\na | b",
     ),
     "layout table": (
-        table(
-            [
-                f"<w:tc>{paragraph('One.')}{table([cell('a'), cell('b')], [cell('1'), cell('2')])}</w:tc>"
-            ]
-        ),
+        "<tbl><tr><tc><p>One.</p><tbl><tr><c>a</c><c>b</c></tr><tr><c>1</c><c>2</c></tr></tbl></tc></tr></tbl>",
         "One.\n\na | b\n1 | 2",
     ),
     "D4 text box once": (
-        paragraph(
-            run("Text.")
-            + "<w:r><mc:AlternateContent><mc:Choice>"
-            + BOX.format(paragraph("Box."))
-            + "</mc:Choice><mc:Fallback>"
-            + BOX.format(paragraph("Box."))
-            + "</mc:Fallback>"
-            "</mc:AlternateContent></w:r>"
-        ),
+        f"<p>Text.<r><mc:AlternateContent>{BOX.format('Choice')}{BOX.format('Fallback')}"
+        "</mc:AlternateContent></r></p>",
         "Text.\n\nBox.",
     ),
     "text box in the fallback": (
-        paragraph(
-            "<w:r><mc:AlternateContent><mc:Choice/><mc:Fallback>"
-            + BOX.format(paragraph("Box."))
-            + "</mc:Fallback></mc:AlternateContent></w:r>"
-        ),
+        f"<p><r><mc:AlternateContent><mc:Choice/>{BOX.format('Fallback')}</mc:AlternateContent></r></p>",
         "Box.",
     ),
     "drop cap": (
-        paragraph("D", '<w:framePr w:dropCap="drop"/>') + paragraph("rop cap."),
+        '<p framePr w:dropCap="drop">D</p><p>rop cap.</p>',
         "Drop cap.",
     ),
     "marks": (
-        paragraph(
-            "<w:r><w:t>non</w:t><w:noBreakHyphen/><w:t>stop</w:t><w:tab/><w:t>a</w:t><w:softHyphen/><w:t>b</w:t>"
-            "<w:br/><w:t>c</w:t></w:r>",
-            '<w:tabs><w:tab w:val="left"/></w:tabs>',
-        ),
+        '<p><pPr><tabs><tab w:val="left"/></tabs></pPr><r><t>non</t><noBreakHyphen/><t>stop</t><tab/><t>a</t>'
+        "<softHyphen/><t>b</t><br/><t>c</t></r></p>",
         "non-stop\tab\nc",
     ),
-    "symbol": (paragraph('<w:r><w:sym w:font="Symbol" w:char="F0A3"/></w:r>'), "≤"),
+    "symbol": ('<p><r><sym w:font="Symbol" w:char="F0A3"/></r></p>', "≤"),
     "ruby": (
-        paragraph(
-            "<w:r><w:ruby><w:rt>"
-            + run("とう")
-            + "</w:rt><w:rubyBase>"
-            + run("東")
-            + "</w:rubyBase></w:ruby></w:r>"
-        ),
+        "<p><r><ruby><rt>とう</rt><rubyBase>東</rubyBase></ruby></r></p>",
         "東(とう)",
     ),
-    "superscript": (
-        paragraph(run("10") + run("5", '<w:vertAlign w:val="superscript"/>')),
-        "10⁵",
-    ),
+    "superscript": ('<p>10<s vertAlign w:val="superscript">5</s></p>', "10⁵"),
     "subscript and position": (
-        paragraph(
-            run("H")
-            + run("2", '<w:vertAlign w:val="subscript"/>')
-            + run("O 10")
-            + run("-6", '<w:position w:val="8"/>')
-        ),
+        '<p>H<s vertAlign w:val="subscript">2</s>O 10<s position w:val="8">-6</s></p>',
         "H₂O 10⁻⁶",
     ),
     "struck": (
-        paragraph(
-            run("price ")
-            + run("5", "<w:strike/>")
-            + run("0", "<w:dstrike/>")
-            + run(" 30", '<w:strike w:val="0"/>')
-        ),
+        '<p>price <s strike>5</s><s dstrike>0</s><s strike w:val="0"> 30</s></p>',
         "price ~~50~~ 30",
     ),
     "equation": (
-        paragraph(
-            "<m:oMath><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>a+b</m:t></m:r></m:den></m:f>"
-            "</m:oMath>"
-        ),
+        "<p><m:oMath><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>a+b</m:t></m:r></m:den></m:f>"
+        "</m:oMath></p>",
         "1/(a+b)",
     ),
     "description": (
-        paragraph(
-            '<w:r><w:drawing><wp:docPr descr="A map of Oslo"/><a:blip/></w:drawing></w:r>'
-        ),
+        '<p><r><drawing><wp:docPr descr="A map of Oslo"/><a:blip/></drawing></r></p>',
         "A map of Oslo",
     ),
     # Values of tables keep their places:
     "D1 repeated and blank": (
-        table(
-            [cell(text) for text in ("Plant", "Q1", "Q2", "Q3")],
-            [cell(text) for text in ("Turku", "", "2", "2")],
-        ),
+        "<tbl><tr><c>Plant</c><c>Q1</c><c>Q2</c><c>Q3</c></tr><tr><c>Turku</c><c></c><c>2</c><c>2</c></tr></tbl>",
         "Plant | Q1 | Q2 | Q3\nTurku |  | 2 | 2",
     ),
     "merged down": (
-        table(
-            [cell("a"), cell("b")],
-            [cell("x", MERGE), cell("1")],
-            [cell("", MERGED), cell("2")],
-        ),
+        '<tbl><tr><c>a</c><c>b</c></tr><tr><c vMerge w:val="restart">x</c><c>1</c></tr>'
+        "<tr><c vMerge></c><c>2</c></tr></tbl>",
         "a | b\nx | 1\nx | 2",
     ),
     "merged across": (
-        table(
-            [cell("a"), cell("b"), cell("c")], [cell("x", SPAN.format(2)), cell("1")]
-        ),
+        '<tbl><tr><c>a</c><c>b</c><c>c</c></tr><tr><c gridSpan w:val="2">x</c><c>1</c></tr></tbl>',
         "a | b | c\nx | x | 1",
     ),
     "columns before": (
-        table(
-            [cell("a"), cell("b")],
-            ['<w:trPr><w:gridBefore w:val="1"/></w:trPr>', cell("1"), cell("2")],
-        ),
+        '<tbl><tr><c>a</c><c>b</c></tr><tr><trPr><gridBefore w:val="1"/></trPr><c>1</c><c>2</c></tr></tbl>',
         "a | b\n | 1 | 2",
     ),
     "caption and two header rows": (
-        table(
-            [cell("Fees", SPAN.format(3))],
-            [
-                "<w:trPr><w:tblHeader/></w:trPr>",
-                cell("Boat"),
-                cell("2023", SPAN.format(2)),
-            ],
-            ["<w:trPr><w:tblHeader/></w:trPr>", cell(""), cell("May"), cell("June")],
-            [cell("9 m"), cell("1"), cell("2")],
-        ),
+        '<tbl><tr><c gridSpan w:val="3">Fees</c></tr>'
+        '<tr><trPr><tblHeader/></trPr><c>Boat</c><c gridSpan w:val="2">2023</c></tr>'
+        "<tr><trPr><tblHeader/></trPr><c></c><c>May</c><c>June</c></tr>"
+        "<tr><c>9 m</c><c>1</c><c>2</c></tr></tbl>",
         "Fees\n\nBoat | 2023 May | 2023 June\n9 m | 1 | 2",
     ),
     "no value of another row": (
-        table(
-            [cell("a"), cell("b")],
-            [cell("x", MERGE), cell("1")],
-            [cell("", MERGE), cell("")],
-            [cell("", MERGED), cell("2")],
-        ),
+        '<tbl><tr><c>a</c><c>b</c></tr><tr><c vMerge w:val="restart">x</c><c>1</c></tr>'
+        '<tr><c vMerge w:val="restart"></c><c></c></tr><tr><c vMerge></c><c>2</c></tr></tbl>',
         "a | b\nx | 1\n | 2",
     ),
 }
@@ -349,315 +211,228 @@ TEXTS = {
 def test_text_is_read_where_it_stands(tmp_path, name):
     """Field audit D2, D3 and D4: content controls, insertions, fields, smart tags, nested tables and text boxes."""
     body, text = TEXTS[name]
-    assert read(write(tmp_path / "a.docx", body)).text.strip("\n") == text
+    assert read(tmp_path, body).text.strip("\n") == text
+
+
+BOLD = '<rPr>{}<b/><sz w:val="24" /></rPr>'
 
 
 def test_formatting_is_passed_over_and_text_that_looks_like_it_is_not(tmp_path):
-    bold = '<w:b/><w:sz w:val="24" />'
-    document = read(write(tmp_path / "a.docx", paragraph(run("Tea", bold))))
-    assert document.text.strip() == "Tea"
-    quoted = paragraph(run("<![CDATA[<w:b/> is bold]]>", bold))
-    assert read(write(tmp_path / "b.docx", quoted)).text.strip() == "<w:b/> is bold"
-    marks = [
-        run("\uf0a7", f'<w:rFonts w:ascii="{font}" w:hAnsi="{font}"/>{bold}')
-        for font in ("Arial", "Symbol", "wingdings", "Times New Roman")
-    ]
-    plain = f"<w:pPr><w:rPr>{bold}</w:rPr></w:pPr>"
-    fonts = f"<w:p>{plain}{'<w:r><w:tab/></w:r>'.join(marks)}</w:p>"
-    text = read(write(tmp_path / "c.docx", fonts)).text.strip()
-    assert text.split("\t") == ["\uf0a7", "♣", "▪", "\uf0a7"]
+    run = f"<r>{BOLD.format('')}<t>{{}}</t></r>"
+    assert read(tmp_path, f"<p>{run.format('Tea')}</p>").text.strip() == "Tea"
+    quoted = run.format("<![CDATA[<w:b/>]]>")
+    assert read(tmp_path, f"<p>{quoted}</p>").text.strip() == "<w:b/>"
+    marks = []
+    for font in ("Arial", "Symbol", "wingdings", "Times New Roman"):
+        fonts = f'<rFonts w:ascii="{font}" w:hAnsi="{font}"/>'
+        marks.append(f"<r>{BOLD.format(fonts)}<t>\uf0a7</t></r>")
+    body = f"<p><pPr>{BOLD.format('')}</pPr>{'<r><tab/></r>'.join(marks)}</p>"
+    assert read(tmp_path, body).text.strip() == "\uf0a7\t♣\t▪\t\uf0a7"
 
 
 def test_d1_quarters_of_a_table_are_not_exchanged(tmp_path):
     """Audit, defect 1: asked for Q1, a reader must not see the value of another quarter in its place."""
     document = docx.Document()
     grid = document.add_table(2, 5)
-    for row, texts in enumerate(
-        (["Plant", "Q1", "Q2", "Q3", "Q4"], ["Turku", "", "2", "", "4"])
-    ):
-        for column, text in enumerate(texts):
+    for row, texts in enumerate(("Plant,Q1,Q2,Q3,Q4", "Turku,,2,,4")):
+        for column, text in enumerate(texts.split(",")):
             grid.cell(row, column).text = text
     document.save(str(tmp_path / "table.docx"))
     (row,) = read_files([tmp_path / "table.docx"])
-    header, values = (line.split(" | ") for line in row.passage.text.split("\n"))
-    assert dict(zip(header, values, strict=True)) == {
-        "Plant": "Turku",
-        "Q1": "",
-        "Q2": "2",
-        "Q3": "",
-        "Q4": "4",
-    }
+    assert row.passage.text == "Plant | Q1 | Q2 | Q3 | Q4\nTurku |  | 2 |  | 4"
 
 
 def test_notes_stand_at_their_references_and_headers_first(tmp_path):
-    note = '<w:footnote w:id="2">{}</w:footnote>'
-    page = paragraph(run("Page ") + field("PAGE", run("3")))
-    file = write(
-        tmp_path / "a.docx",
-        paragraph(run("The fee is 45.") + '<w:r><w:footnoteReference w:id="2"/></w:r>')
-        + table(
-            [cell("a"), cell("b")],
-            [cell("1"), cell('<w:r><w:t>2</w:t><w:endnoteReference w:id="1"/></w:r>')],
+    head = part("hdr", "<p>Contract 4711</p>")
+    document = read(
+        tmp_path,
+        '<p>The fee is 45.<r><footnoteReference w:id="2"/></r></p><tbl><tr><c>a</c><c>b</c></tr>'
+        '<tr><c>1</c><c><r><t>2</t><endnoteReference w:id="1"/></r></c></tr></tbl>',
+        footnotes=part(
+            "footnotes", '<footnote w:id="2"><p>Without tax.</p></footnote>'
         ),
-        footnotes=part("footnotes", note.format(paragraph("Without tax."))),
-        endnotes=part(
-            "endnotes", f'<w:endnote w:id="1">{paragraph("Estimated.")}</w:endnote>'
+        endnotes=part("endnotes", '<endnote w:id="1"><p>Estimated.</p></endnote>'),
+        header1=head.replace(
+            "</w:hdr", xml(f"<p>Page {FIELD.format('PAGE', '3')}</p>") + "</w:hdr"
         ),
-        header1=part("hdr", paragraph("Contract 4711") + page),
-        header2=part("hdr", paragraph("Contract 4711")),
+        header2=head,
     )
     assert (
-        read(file).text
+        document.text
         == "Contract 4711\n\nThe fee is 45.\n\nWithout tax.\n\na | b\n1 | 2 (Estimated.)\n\n"
     )
 
 
 STYLES = part(
     "styles",
-    '<w:style w:type="paragraph" w:styleId="berschrift1"><w:name w:val="heading 1"/></w:style>'
-    '<w:style w:styleId="Kapitel"><w:name w:val="Kapitel"/><w:basedOn w:val="berschrift1"/></w:style>'
-    '<w:style w:styleId="Deep"><w:name w:val="x"/><w:pPr><w:outlineLvl w:val="1"/></w:pPr></w:style>'
-    '<w:style w:styleId="Toc"><w:basedOn w:val="berschrift1"/><w:pPr><w:outlineLvl w:val="9"/></w:pPr></w:style>'
-    '<w:style w:styleId="A"><w:basedOn w:val="B"/></w:style><w:style w:styleId="B"><w:basedOn w:val="A"/></w:style>'
-    '<w:style w:styleId="Secret"><w:rPr><w:vanish/></w:rPr></w:style>',
+    '<style w:type="paragraph" w:styleId="berschrift1"><name w:val="heading 1"/></style>'
+    '<style w:styleId="Kapitel"><name w:val="Kapitel"/><basedOn w:val="berschrift1"/></style>'
+    '<style w:styleId="Deep"><name w:val="x"/><pPr><outlineLvl w:val="1"/></pPr></style>'
+    '<style w:styleId="Toc"><basedOn w:val="berschrift1"/><pPr><outlineLvl w:val="9"/></pPr></style>'
+    '<style w:styleId="A"><basedOn w:val="B"/></style><style w:styleId="B"><basedOn w:val="A"/></style>'
+    '<style w:styleId="Secret"><rPr><vanish/></rPr></style>',
 )
 
 
-def styled(style, text):
-    return paragraph(text, f'<w:pStyle w:val="{style}"/>')
-
-
 def test_headings_are_known_by_level_name_and_base(tmp_path):
-    body = (
-        styled("Kapitel", "Eins")
-        + styled("Deep", "Zwei")
-        + styled("A", "Text.")
-        + styled("Toc", "Mehr.")
-    )
-    body += (
-        paragraph("Drei", '<w:outlineLvl w:val="0"/>')
-        + styled("Secret", "unseen")
-        + paragraph("Last.")
-    )
-    document = read(write(tmp_path / "a.docx", body, styles=STYLES))
+    body = """<p pStyle w:val="Kapitel">Eins</p><p pStyle w:val="Deep">Zwei</p><p pStyle w:val="A">Text.</p>
+        <p pStyle w:val="Toc">Mehr.</p><p outlineLvl w:val="0">Drei</p><p pStyle w:val="Secret">unseen</p>
+        <p>Last.</p>"""
+    document = read(tmp_path, re.sub(r"\n *", "", body), styles=STYLES)
     titles = [
         (section.title, document.text[section.start : section.end].strip())
         for section in document.sections
     ]
     assert titles == [("Eins > Zwei", "Text.\n\nMehr."), ("Drei", "Last.")]
-    assert [(item.what, item.why) for item in document.skipped] == [
-        ("1 hidden text", "Word does not show them")
-    ]
-    without_styles = read(
-        write(tmp_path / "b.docx", styled("berschrift2", "Kopf") + paragraph("Text."))
-    )
-    assert [section.title for section in without_styles.sections] == ["Kopf"]
+    [hidden] = document.skipped
+    assert (hidden.what, hidden.why) == ("1 hidden text", "Word does not show them")
+    [section] = read(
+        tmp_path, '<p pStyle w:val="berschrift2">Kopf</p><p>Text.</p>'
+    ).sections
+    assert section.title == "Kopf"
+
+
+NUMBERING = part(
+    "numbering",
+    '<abstractNum w:abstractNumId="0">'
+    '<lvl w:ilvl="0"><start w:val="1"/><numFmt w:val="decimal"/><lvlText w:val="%1."/></lvl>'
+    '<lvl w:ilvl="1"><start w:val="1"/><numFmt w:val="lowerLetter"/><lvlText w:val="%1.%2)"/></lvl>'
+    '<lvl w:ilvl="2"><start w:val="1"/><numFmt w:val="bullet"/><lvlText w:val="x"/></lvl></abstractNum>'
+    '<num w:numId="1"><abstractNumId w:val="0"/></num><num w:numId="2"><abstractNumId w:val="0"/>'
+    '<lvlOverride w:ilvl="0"><startOverride w:val="1"/></lvlOverride></num>',
+)
+
+
+PLACES = "10 11 11 10 11 12 20 90"
+KINDS = (
+    "lowerRoman upperRoman lowerLetter upperLetter decimalZero chineseCounting unknown"
+)
 
 
 def test_numbers_of_lists_are_part_of_the_text(tmp_path):
-    levels = (("decimal", "%1."), ("lowerLetter", "%1.%2)"), ("bullet", "x"))
-    abstract = "".join(
-        f'<w:lvl w:ilvl="{depth}"><w:start w:val="1"/><w:numFmt w:val="{kind}"/><w:lvlText w:val="{pattern}"/></w:lvl>'
-        for depth, (kind, pattern) in enumerate(levels)
-    )
-    numbering = part(
-        "numbering",
-        f'<w:abstractNum w:abstractNumId="0">{abstract}</w:abstractNum>'
-        '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num><w:num w:numId="2"><w:abstractNumId w:val="0"/>'
-        '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride></w:num>',
-    )
-    places = [
-        ("1", 0),
-        ("1", 1),
-        ("1", 1),
-        ("1", 0),
-        ("1", 1),
-        ("1", 2),
-        ("2", 0),
-        ("9", 0),
-    ]
-    body = "".join(
-        paragraph(
-            "x",
-            f'<w:numPr><w:ilvl w:val="{depth}"/><w:numId w:val="{number}"/></w:numPr>',
-        )
-        for number, depth in places
-    )
-    text = read(write(tmp_path / "a.docx", body, numbering=numbering)).text
-    assert text.split("\n\n")[:-1] == [
-        "1. x",
-        "1.a) x",
-        "1.b) x",
-        "2. x",
-        "2.a) x",
-        "• x",
-        "1. x",
-        "x",
-    ]
-    kinds = [
-        "lowerRoman",
-        "upperRoman",
-        "lowerLetter",
-        "upperLetter",
-        "decimalZero",
-        "chineseCounting",
-        "unknown",
-    ]
-    assert [format_number(14, kind) for kind in kinds] == [
-        "xiv",
-        "XIV",
-        "n",
-        "N",
-        "14",
-        "十四",
-        "14",
-    ]
-    assert [format_number(number, "lowerLetter") for number in (0, 27, 10**6)] == [
-        "0",
-        "aa",
-        "1000000",
-    ]
+    body = ""
+    for number, depth in PLACES.split():
+        place = f'<ilvl w:val="{depth}"/><numId w:val="{number}"/>'
+        body += f"<p><pPr><numPr>{place}</numPr></pPr>x</p>"
+    text = read(tmp_path, body, numbering=NUMBERING).text
+    assert text == "1. x\n\n1.a) x\n\n1.b) x\n\n2. x\n\n2.a) x\n\n• x\n\n1. x\n\nx\n\n"
+    numbers = [format_number(14, kind) for kind in KINDS.split()]
+    numbers += [format_number(number, "lowerLetter") for number in (0, 27, 10**6)]
+    assert " ".join(numbers) == "xiv XIV n N 14 十四 14 0 aa 1000000"
 
 
 def test_charts_and_diagrams_are_read_once(tmp_path):
     points = "<c:pt idx='0'><c:v>{}</c:v></c:pt><c:pt idx='1'><c:v>{}</c:v></c:pt>"
     series = f"<c:ser><c:tx><c:v>Fee</c:v></c:tx><c:cat>{points.format('May', 'June')}</c:cat>"
-    chart = part(
-        "x", f"<a:t>Fees</a:t>{series}<c:val>{points.format(7, 9)}</c:val></c:ser>"
-    )
-    drawing = paragraph(
-        '<w:r><w:drawing><c:chart r:id="chart"/><dgm:relIds r:dm="diagramData"/></w:drawing></w:r>'
-    )
-    diagram = part("x", "<a:p><a:t>Ask</a:t></a:p><a:p><a:t>Answer</a:t></a:p>")
+    chart = f"<a:t>Fees</a:t>{series}<c:val>{points.format(7, 9)}</c:val></c:ser>"
+    diagram = "<a:p><a:t>Ask</a:t></a:p><a:p><a:t>Answer</a:t></a:p>"
     document = read(
-        write(tmp_path / "a.docx", drawing * 2, chart=chart, diagramData=diagram)
+        tmp_path,
+        '<p><r><drawing><c:chart r:id="chart"/><dgm:relIds r:dm="diagramData"/></drawing></r></p>'
+        * 2,
+        chart=part("x", chart),
+        diagramData=part("x", diagram),
     )
     assert document.text == "Fees\n\n | Fee\nMay | 7\nJune | 9\n\nAsk\n\nAnswer\n\n"
 
 
 LEFT_OUT = {
-    "picture": (
-        '<w:drawing><wp:docPr descr="logo.png"/><a:blip/></w:drawing>',
-        "1 picture",
-    ),
-    "object": (
-        "<w:object><v:shape><v:imagedata/></v:shape></w:object>",
-        "1 embedded object",
-    ),
-    "altChunk": ("<w:altChunk/><w:altChunk/>", "2 inserted files"),
-    "comment": ("<w:commentReference/>", "1 comment"),
-    "symbol": ('<w:sym w:font="Unknown" w:char="F061"/>', "1 symbol"),
-    "deletion": (
-        "<w:del><w:r><w:delText>2</w:delText></w:r></w:del>",
-        "1 deleted text",
-    ),
+    "1 picture": '<drawing><wp:docPr descr="logo.png"/><a:blip/></drawing>',
+    "1 embedded object": "<object><v:shape><v:imagedata/></v:shape></object>",
+    "2 inserted files": "<altChunk/><altChunk/>",
+    "1 comment": "<commentReference/>",
+    "1 symbol": '<sym w:font="Unknown" w:char="F061"/>',
+    "1 deleted text": "<del><r><delText>2</delText></r></del>",
 }
 
 
-@pytest.mark.parametrize("name", LEFT_OUT)
-def test_what_was_not_read_is_said(tmp_path, name):
-    content, what = LEFT_OUT[name]
-    file = write(
-        tmp_path / "a.docx", paragraph(f"<w:r>{content}</w:r>") + paragraph("Text.")
-    )
-    assert [item.what for item in read(file).skipped] == [what]
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_what_was_not_read_is_said(tmp_path, what):
+    body = f"<p><r>{LEFT_OUT[what]}</r></p>"
+    [skipped] = read(tmp_path, f"{body}<p>Text.</p>").skipped
+    assert skipped.what == what
     with refused(f"left out: {what}"):
-        read(write(tmp_path / "b.docx", paragraph(f"<w:r>{content}</w:r>")))
+        read(tmp_path, body)
 
 
-def test_strict_files_and_templates_are_read(tmp_path):
-    body = part("document", f"<w:body>{paragraph('Text.')}</w:body>")
-    strict = body.replace(
-        NAMESPACES["w"], "http://purl.oclc.org/ooxml/wordprocessingml/main"
-    )
-    for suffix in (".docx", ".docm", ".dotx", ".dotm"):
-        with zipfile.ZipFile(tmp_path / f"a{suffix}", "w") as archive:
-            archive.writestr("/Word\\Main.xml", strict)
-            archive.writestr(
-                "_rels/.rels",
-                f'<Relationships xmlns="{RELATIONSHIPS}">'
-                '<Relationship Type="x/officeDocument" Target="/word/main.xml"/></Relationships>',
-            )
-        assert [row.passage.text for row in read_files([tmp_path / f"a{suffix}"])] == [
-            "Text."
-        ]
+@pytest.mark.parametrize("suffix", ["docx", "docm", "dotx", "dotm"])
+def test_strict_files_and_templates_are_read(tmp_path, suffix):
+    body = part("document", "<body><p>Text.</p></body>")
+    file = tmp_path / f"a.{suffix}"
+    with zipfile.ZipFile(file, "w") as archive:
+        strict = "http://purl.oclc.org/ooxml/wordprocessingml/main"
+        archive.writestr("/Word\\Main.xml", body.replace(MAIN, strict))
+        archive.writestr(
+            "_rels/.rels",
+            f'<Relationships xmlns="{RELATIONSHIPS}">'
+            '<Relationship Type="x/officeDocument" Target="/word/main.xml"/></Relationships>',
+        )
+    assert [row.passage.text for row in read_files([file])] == ["Text."]
 
 
 def test_damage_beside_the_text_is_said(tmp_path):
-    body = paragraph(run("Text.") + '<w:r><w:footnoteReference w:id="2"/></w:r>')
-    document = read(write(tmp_path / "a.docx", body, styles="<w:styles", footnotes=""))
+    body = '<p>Text.<r><footnoteReference w:id="2"/></r></p>'
+    document = read(tmp_path, body, styles="<w:styles", footnotes="")
     assert document.text == "Text.\n\n"
-    assert [item.what for item in document.skipped] == [
-        "word/styles.xml",
-        "word/footnotes.xml",
-    ]
+    damaged = [item.what for item in document.skipped]
+    assert damaged == ["word/styles.xml", "word/footnotes.xml"]
 
 
 BOMB = "<!DOCTYPE d [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '&a;&a;&a;&a;&a;&a;&a;&a;'>]>"
+EMPTY = part("document", "")
+NAMES = "".join(f"<x{number}/>" for number in range(20_000))
+ATTRIBUTES = " ".join(f'a{n}="{n * n % 9973}"' for n in range(200_000))
 REFUSED = {
-    "entities": (
-        part("document", "").replace("?>", "?>" + BOMB),
-        "declares a document type",
-    ),
-    "cut": (part("document", "")[:-20], "word/document.xml is damaged"),
-    "encoding": (
-        part("document", "").replace("UTF-8", "undefined"),
-        "word/document.xml",
-    ),
-    "too dense": (
-        part("document", "<w:p/>" * 500_000),
-        "unpacks to more than a text would",
-    ),
-    "names": (
-        part("document", "".join(f"<x{number}/>" for number in range(20_000))),
-        "names of elements",
-    ),
-    "tag": (
-        part(
-            "document",
-            "<w:p " + " ".join(f'a{n}="{n * n % 9973}"' for n in range(200_000)) + "/>",
-        ),
-        "a tag of more",
-    ),
+    "declares a document type": EMPTY.replace("?>", "?>" + BOMB),
+    "word/document.xml is damaged": EMPTY[:-20],
+    "word/document.xml": EMPTY.replace("UTF-8", "undefined"),
+    "unpacks to more than a text would": part("document", "<p/>" * 500_000),
+    "names of elements": EMPTY.replace("></", f">{NAMES}</"),
+    "a tag of more": EMPTY.replace("></", f"><w:p {ATTRIBUTES}/></"),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_hostile_parts_are_refused_in_one_line(tmp_path, name):
+@pytest.mark.parametrize("reason", REFUSED)
+def test_hostile_parts_are_refused_in_one_line(tmp_path, reason):
     """Issue 45, section 3: `gridSpan` of 1e9, merged cells and rows without end."""
-    content, reason = REFUSED[name]
     file = tmp_path / "a.docx"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("word/document.xml", content)
-    with refused(reason) as error:
-        read(file)
-    assert str(error.value).startswith(f"{file}: ")
+        archive.writestr("word/document.xml", REFUSED[reason])
+    with refused(f"^{file}: .*{reason}"):
+        read_word(file, "name")
 
 
-def test_old_and_encrypted_files_are_named(tmp_path):
+def test_files_of_other_kinds_are_named(tmp_path):
     (tmp_path / "a.docx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
     with refused("encrypted .*Word 97"):
-        read(tmp_path / "a.docx")
+        read_word(tmp_path / "a.docx", "name")
+    with zipfile.ZipFile(tmp_path / "other.docx", "w") as archive:
+        archive.writestr("a.txt", "x")
+    with refused(r"other\.docx: cannot be read as Word file"):
+        list(read_files([tmp_path / "other.docx"]))
+
+
+def table(*rows):
+    return f"<tbl>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbl>"
 
 
 DEPTH = 20_000
+MERGE, MERGED = '<c vMerge w:val="restart">x</c>', "<c vMerge></c>"
 BOUNDED = {
-    "span": (table([cell("a", SPAN.format(10**9)), cell("b")]), 300),
-    "merged square": (table([cell("v", MERGE)] * 150, *([cell("", MERGED)] * 150 for _ in range(149))), 2000),
-    "merged rows": (table([cell("x", MERGE), cell("1")], *[[cell("", MERGED), cell("1")]] * 2999), 18_100),
-    "spans": (table(*([cell("a" * 190, SPAN.format(63))] * 20 for _ in range(300))), 2_500_000),
-    "nested tables": (
-        "<w:tbl><w:tr><w:tc>" * DEPTH + paragraph("x") + "</w:tc></w:tr></w:tbl>" * DEPTH, 10),
-    "nested controls": ("<w:sdt><w:sdtContent>" * DEPTH + paragraph("x") + "</w:sdtContent></w:sdt>" * DEPTH, 10),
+    "span": (table('<c gridSpan w:val="1000000000">a</c><c>b</c>'), 300),
+    "merged square": (table(MERGE * 150, *[MERGED * 150] * 149), 2000),
+    "merged rows": (table(f"{MERGE}<c>1</c>", *[f"{MERGED}<c>1</c>"] * 2999), 18_100),
+    "spans": (table(*[f'<c gridSpan w:val="63">{"a" * 190}</c>' * 20] * 300), 2_500_000),
+    "nested tables": ("<tbl><tr><tc>" * DEPTH + "<p>x</p>" + "</tc></tr></tbl>" * DEPTH, 10),
+    "nested controls": ("<sdt><sdtContent>" * DEPTH + "<p>x</p>" + "</sdtContent></sdt>" * DEPTH, 10),
     "nested boxes": (
-        f"<w:p><w:r><w:txbxContent>{paragraph('x')}" * DEPTH + "</w:txbxContent></w:r></w:p>" * DEPTH, 3 * DEPTH + 10),
-    "nested paragraphs": ("<w:p><w:r><w:t>x</w:t></w:r>" * DEPTH + "</w:p>" * DEPTH, 3 * DEPTH + 10),
+        "<p><r><txbxContent><p>x</p>" * DEPTH + "</txbxContent></r></p>" * DEPTH, 3 * DEPTH + 10),
+    "nested paragraphs": ("<p><r><t>x</t></r>" * DEPTH + "</p>" * DEPTH, 3 * DEPTH + 10),
     "equation": (
-        "<w:p><m:oMath>" + "<m:sSup><m:e><m:r><m:t>x</m:t></m:r>" * DEPTH + "</m:e></m:sSup>" * DEPTH
-        + "</m:oMath></w:p>", 2 * DEPTH),
-    "open fields": (
-        '<w:p><w:r><w:fldChar w:fldCharType="begin"/></w:r></w:p>' * DEPTH + paragraph("x"), 10),
-    "note": (paragraph('<w:r><w:t>x</w:t><w:footnoteReference w:id="2"/></w:r>') * DEPTH, 3 * DEPTH + 100_000),
+        "<p><m:oMath>" + "<m:sSup><m:e><m:r><m:t>x</m:t></m:r>" * DEPTH + "</m:e></m:sSup>" * DEPTH
+        + "</m:oMath></p>", 2 * DEPTH),
+    "open fields": (f"<p>{BEGIN}</p>" * DEPTH + "<p>x</p>", 10),
+    "note": ('<p><r><t>x</t><footnoteReference w:id="2"/></r></p>' * DEPTH, 3 * DEPTH + 100_000),
 }  # fmt: skip
 
 
@@ -665,33 +440,27 @@ BOUNDED = {
 def test_work_and_text_grow_with_the_input(tmp_path, monkeypatch, name):
     monkeypatch.setattr("selfrag.extensions.word.package.WordPackage.max_ratio", 10_000)
     body, longest = BOUNDED[name]
-    notes = part(
-        "footnotes", f'<w:footnote w:id="2">{paragraph("n" * 90_000)}</w:footnote>'
-    )
-    file = write(tmp_path / "a.docx", body, footnotes=notes)
+    notes = f'<footnote w:id="2"><p>{"n" * 90_000}</p></footnote>'
     start = time.process_time()
-    text = read(file).text
+    text = read(tmp_path, body, footnotes=part("footnotes", notes)).text
     assert len(text) <= longest
-    assert any(letter in text for letter in "xva")
-    assert time.process_time() - start < 0.5 + 1e-6 * 2 * len(body)
+    assert any(letter in text for letter in "xa")
+    assert time.process_time() - start < 1 + 4e-6 * len(body)
 
 
 def test_damaged_files_are_read_or_refused_in_one_line(tmp_path):
-    document = docx.Document()
+    document, file = docx.Document(), tmp_path / "bad.docx"
     document.add_heading("Report", 1)
     document.add_paragraph("Green tea is brewed at 80 degrees.", style="List Number")
-    document.save(str(tmp_path / "good.docx"))
-    good = (tmp_path / "good.docx").read_bytes()
-    file = tmp_path / "bad.docx"
+    document.save(str(file))
+    good = file.read_bytes()
     messages = []
     for place in range(0, len(good), len(good) // 40):
-        for content in (
-            good[:place],
-            good[:place] + bytes([good[place] ^ 0x5A]) + good[place + 1 :],
-        ):
-            file.write_bytes(content)
+        changed = bytes([good[place] ^ 0x5A]) + good[place + 1 :]
+        for ending in (b"", changed):
+            file.write_bytes(good[:place] + ending)
             try:
-                read(file)
+                read_word(file, "name")
             except UserError as error:
                 messages.append(str(error))
     assert len(messages) > 30
@@ -707,19 +476,5 @@ def test_equations_and_symbols():
             writer.end(name)
     writer.end("m:rad")
     assert writer.finish() == "∛(x+1)"
-    assert [
-        symbol_text("Symbol", 0xF0A3),
-        symbol_text("Wingdings", 0xFE),
-        symbol_text("Arial", 0x41),
-    ] == [
-        "≤",
-        "☑",
-        "A",
-    ]
-
-
-def test_an_archive_of_something_else_is_no_word_file(tmp_path):
-    with zipfile.ZipFile(tmp_path / "other.docx", "w") as archive:
-        archive.writestr("a.txt", "x")
-    with refused(r"other\.docx: cannot be read as Word file"):
-        list(read_files([tmp_path / "other.docx"]))
+    fonts = {"Symbol": 0xF0A3, "Wingdings": 0xFE, "Arial": 0x41}
+    assert "".join(symbol_text(*pair) for pair in fonts.items()) == "≤☑A"

@@ -71,11 +71,7 @@ def check_against_the_cpu(made):
 def test_flat_search_on_a_stand_in_equals_the_cpu(made):
     check_against_the_cpu(made)
     # one for each index; a rare row is looked for on the CPU
-    assert [index.searches for index in made] == [
-        2,
-        2,
-        2,
-    ]
+    assert [index.searches for index in made] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("factory", ["IVF32,Flat", "IVF32,RaBitQfs", "RaBitQfs"])

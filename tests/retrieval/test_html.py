@@ -163,10 +163,7 @@ def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path, page):
         ("&#150; &isin; &foo; &lt;b&gt;", "\u2013 ∈ &foo; <b>"),
         ("<p>a<div>b</div>c", "a\n\nb\n\nc"),
         # defect 13
-        (
-            "<pre>def f():\n    return 1\n\nf()</pre>",
-            "def f():\n    return 1\n\nf()",
-        ),
+        ("<pre>def f():\n    return 1\n\nf()</pre>", "def f():\n    return 1\n\nf()"),
     ],
 )
 def test_the_text_of_a_paragraph(tmp_path, page, text):
@@ -194,7 +191,7 @@ MATH = {
     "<mn>1</mn><mo>,</mo><mn>2</mn><mspace/><mtext>if </mtext><mi>a</mi><ms>b</ms>": '1, 2 if a"b"',
     "<mfenced><mn>1</mn><mn>2</mn></mfenced><menclose notation=radical><mn>4</mn></menclose>": "(1, 2)√4",
     "<semantics><mn>78</mn><annotation encoding=application/x-tex>{\\displaystyle x_1=7/8}</annotation>"
-    "<annotation-xml><cn>5</cn></annotation-xml></semantics>": "x_1=7/8",
+    "<annotation-xml><cn>5</cn></annotation-xml></semantics>": "x_1=7/8"
 }  # fmt: skip
 
 
@@ -243,10 +240,7 @@ def test_a_deep_or_broken_formula_keeps_its_text(tmp_path):
             "T\n\nleft\n\n1 | 2",
         ),
         # code with line numbers
-        (
-            "<tr><td><pre>1\n2</pre><td><pre>a\nb</pre>",
-            "1\n2\n\na\nb",
-        ),
+        ("<tr><td><pre>1\n2</pre><td><pre>a\nb</pre>", "1\n2\n\na\nb"),
         (
             "<tr><td colspan=1000000000>a<td>b<tr><td>c<td rowspan=99999999>d",
             "a | b\nc | d",
@@ -341,7 +335,7 @@ HOSTILE = {
     "sup": "<sup>a", "rows": "<tr><td>x", "entity": "&amp;", "bad entity": "&CounterClock", "comment": "<!--",
     "less": "<", "colspan": "<table><tr><td colspan=1000000000>a<td>b</table>", "Chinese": "茶\n\n", "break": "<br>x",
     "style": "<p style='" + "/*" * 50 + "'>x", "class": "<p class='" + "cookie-" * 20 + "'>x",
-    "title": "<title>x</title>",
+    "title": "<title>x</title>"
 }  # fmt: skip
 
 

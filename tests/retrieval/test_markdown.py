@@ -78,7 +78,7 @@ def test_audit_d5_a_long_table_is_cut_between_rows_below_its_header(tmp_path):
 
 HOSTILE = {
     "quote": "> a\n", "list": "- a\n", "list in quote": "- > a\n", "open title": '[a]: "\n', "open link": "[a\n",
-    "heading": "# a\n", "table": "|a|\n|-|\n|b|\n", "dashes": "|-|\n", "rows": "<table><tr><td>\n", "tag": "<a\n",
+    "heading": "# a\n", "table": "|a|\n|-|\n|b|\n", "dashes": "|-|\n", "rows": "<table><tr><td>\n", "tag": "<a\n"
 }  # fmt: skip
 HONEST = "# Tea\n\nGreen tea is *brewed* at `80` degrees.\n\n- one\n\n| a |\n|---|\n| 1 |\n\n"
 

@@ -283,12 +283,7 @@ FIRST, SECOND = [(3, 9.0), (1, 5.0), (2, 1.0)], [(2, 4.0), (3, 2.0)]
     "fusion, first, second, fused",
     [
         # scores scaled to 0..1, equal ones by row
-        (
-            Fusion(),
-            FIRST,
-            SECOND,
-            [(2, 0.5), (3, 0.5), (1, 0.25)],
-        ),
+        (Fusion(), FIRST, SECOND, [(2, 0.5), (3, 0.5), (1, 0.25)]),
         (Fusion(weight=1.0), FIRST, SECOND, [(3, 1.0), (1, 0.5), (2, 0.0)]),
         (Fusion(), [], [], []),
         (Fusion(), [("b", 7.0)], [("a", 7.0)], [("a", 0.5), ("b", 0.5)]),

@@ -6,10 +6,9 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import pytest
@@ -33,7 +32,7 @@ class Running:
     service: Service
     client: httpx.Client
 
-    def chat(self, question: str = "Q", **fields: Any) -> httpx.Response:
+    def chat(self, question="Q", **fields):
         """A chat completion."""
         body = {
             "model": self.service.name,
@@ -46,18 +45,18 @@ class Running:
 Serve = Callable[..., Running]
 
 
-def refusal(reply: httpx.Response) -> tuple[int, str]:
+def refusal(reply):
     """Return the status and the code of an error."""
     return reply.status_code, reply.json()["error"]["code"]
 
 
-def events(reply: httpx.Response) -> list[dict[str, Any]]:
+def events(reply):
     """Return what a stream sent."""
     lines = reply.text.splitlines()
     return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
-def random_rag(seed: int = 0, engine: Any = None, **options: Any) -> SelfRAG:
+def random_rag(seed=0, engine=None, **options):
     """A scripted model that answers every question, always in the same way."""
     find = random_search(seed)
     engine = engine or ScriptedEngine(random_model(seed), EOS, limits=LIMITS)
@@ -69,7 +68,7 @@ def random_rag(seed: int = 0, engine: Any = None, **options: Any) -> SelfRAG:
     )
 
 
-def soon(holds: Callable[[], bool], seconds: float = 30.0) -> float:
+def soon(holds, seconds=30.0):
     """Seconds until something holds."""
     started = time.monotonic()
     while not holds():
@@ -79,12 +78,7 @@ def soon(holds: Callable[[], bool], seconds: float = 30.0) -> float:
 
 
 @contextmanager
-def running(
-    service: Service,
-    keys: tuple[str, ...] = (),
-    limits: ConnectionLimits | None = None,
-    index: str | None = None,
-) -> Iterator[Running]:
+def running(service, keys=(), limits=None, index=None):
     listener = socket.create_server(("127.0.0.1", 0))
     protocol = limited_connections(limits or ConnectionLimits())
     app = create_app(service, Access(keys), index=index)
@@ -106,7 +100,7 @@ def running(
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve():
     """Starts a server for a `SelfRAG`; `keys`, `limits`, `index`, and fields of `Service`, by name."""
     with ExitStack() as stack:
         yield (

@@ -116,10 +116,7 @@ def test_the_page_tells_of_a_refusal_as_python_does(viewer):
         assert told.count(answer.trace.decoding.abstention) == 0
 
 
-OWN_WORDS = {
-    "": "{~retrieve .9 .1 0}x",
-    "[No Retrieval]": "Own words.</s>",
-}
+OWN_WORDS = {"": "{~retrieve .9 .1 0}x", "[No Retrieval]": "Own words.</s>"}
 
 
 CAUSES = [reason for reason in AnswerReason if reason is not AnswerReason.REFUSED]

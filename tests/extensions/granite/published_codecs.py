@@ -6,18 +6,17 @@ from wire_help import find
 
 from selfrag.extensions.granite.registry import (
     DIALECTS,
-    DialectCodec,
     codec,
     intrinsics_of,
 )
 
 
-def published(dialect: str, intrinsic: str) -> DialectCodec:
+def published(dialect, intrinsic):
     """The codec whose requests are exactly those that were published, with the splitter above."""
     return codec(dialect, intrinsic, exact=False, find=find)
 
 
-def exact(dialect: str, intrinsic: str) -> DialectCodec:
+def exact(dialect, intrinsic):
     """The codec that scores labels as slots."""
     return codec(dialect, intrinsic, find=find)
 

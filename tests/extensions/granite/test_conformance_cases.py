@@ -60,7 +60,7 @@ def test_every_case_and_nothing_but_the_named_deviations():
 @needs_cases
 def test_the_script(tmp_path, run_script):
     code, said, _ = run_script(
-        *f"run_conformance {CASES} --only D1/AD --json {tmp_path}/out.jsonl".split(),
+        *f"run_conformance {CASES} --only D1/AD --json {tmp_path}/out.jsonl".split()
     )
     assert code == 0
     assert "3 cases: 2 pass, 1 deviation, 0 fail" in said

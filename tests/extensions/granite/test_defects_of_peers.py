@@ -94,11 +94,7 @@ def test_01_boolean_labels_have_their_probability():
         ),
         ('[{"r":0,"c":[-1]},{"r":1,"c":[0]}]', [None, ["Alpha is first."]], OUT),  # 04
         # 12: kept as far as it goes
-        (
-            '[{"r":0,"c":[2,',
-            [["Gamma is third."], None],
-            Code.TRUNCATED,
-        ),
+        ('[{"r":0,"c":[2,', [["Gamma is third."], None], Code.TRUNCATED),
     ],
 )
 def test_02_03_04_12_what_of_a_list_is_cited(raw, expected, code):
@@ -195,17 +191,9 @@ def test_08_an_empty_document_keeps_its_place_and_no_document_is_refused_in_fron
     "first, score, coverage",
     [
         # 09: an empty token is no label
-        (
-            [("un", 0.6), ("", 0.2), ("answer", 0.1)],
-            0.1 / 0.7,
-            0.7,
-        ),
+        ([("un", 0.6), ("", 0.2), ("answer", 0.1)], 0.1 / 0.7, 0.7),
         # 10: a quote or a space may be part of the token
-        (
-            [('"un', 0.9), ('"answer', 0.1)],
-            0.1,
-            1.0,
-        ),
+        ([('"un', 0.9), ('"answer', 0.1)], 0.1, 1.0),
         ([(' "un', 0.9), (' "answer', 0.1)], 0.1, 1.0),
         ([("un", 0.1), ("answer", 0.1), ("x", 0.8)], 0.5, 0.2),
     ],
@@ -224,8 +212,7 @@ def test_09_10_alternatives_count_for_the_label_that_they_begin(first, score, co
 
 
 @pytest.mark.parametrize(
-    "key, literal, labels",
-    [("a1", "true", (True, False)), ("a", "null", (None, True))],
+    "key, literal, labels", [("a1", "true", (True, False)), ("a", "null", (None, True))]
 )
 def test_11_digits_in_a_key_and_a_null_are_json(key, literal, labels):
     rule = {

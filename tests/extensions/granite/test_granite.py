@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -24,18 +25,7 @@ from selfrag.engines.adapters import resolve_adapter
 from selfrag.extensions.granite import registry
 from selfrag.extensions.granite.published import EMBEDDED, REPOSITORIES
 from selfrag.extensions.granite.registry import codec, switch_codecs
-from selfrag.intrinsics import (
-    Answerability,
-    AnswerRelevanceClassifier,
-    AnswerRelevanceRewriter,
-    ContextAttribution,
-    FactualityCorrection,
-    FactualityDetection,
-    Guardian,
-    HallucinationDetection,
-    Library,
-    PolicyGuardrails,
-)
+from selfrag.intrinsics import Guardian, Library
 from selfrag.intrinsics.catalog import codec_of, dialects, find
 from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments
 from selfrag.intrinsics.families import find_published
@@ -70,20 +60,15 @@ def recorded_state(name, sent):
     intrinsic, criterion, *last = (*name.split(), "")[:3]
     kind = find(intrinsic)
     turns = PAST if last == ["user"] or kind.needs.ends_with == ("user",) else TALK
-    arguments = {
-        argument: ARGUMENTS[argument]
-        for argument in kind.needs.arguments
-        if argument in ARGUMENTS
-    }
     documents = DOCUMENTS if sent.get("documents") else ()
     # it has no sense without passages, so only the codec takes it
     if criterion == "context_relevance":
         return JudgeInput(
             turns, documents, guardian_arguments(criterion, "assistant_response")
         )
-    return kind.state(
-        turns, documents, **arguments, **({"criteria": criterion} if criterion else {})
-    )
+    known = ARGUMENTS | {"criteria": criterion}
+    arguments = {name: known[name] for name in kind.needs.arguments if known.get(name)}
+    return kind.state(turns, documents, **arguments)
 
 
 def test_every_adapter_inside_a_switch_is_recorded():
@@ -95,150 +80,97 @@ def test_every_adapter_inside_a_switch_is_recorded():
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_requests_to_a_switch_are_those_of_the_public_library(name):
-    sent = {
-        key: value
-        for key, value in RECORDED[name].items()
-        if value is not None and value != []
-    }
-    request = codec("granite-switch", name.split()[0]).encode(
-        recorded_state(name, sent)
-    )
-    made = body(
-        replace(request, adapter=None), "tiny-switch", ConstraintMode.STRUCTURED
-    )
-    assert made | {"max_completion_tokens": made.pop("max_tokens")} == sent
+    recorded = RECORDED[name].items()
+    sent = {key: value for key, value in recorded if value not in (None, [])}
+    made = codec("granite-switch", name.split()[0])
+    request = replace(made.encode(recorded_state(name, sent)), adapter=None)
+    ours = body(request, "tiny-switch", ConstraintMode.STRUCTURED)
+    assert ours | {"max_completion_tokens": ours.pop("max_tokens")} == sent
 
 
-RELEVANCE = {
-    "answer_relevance_analysis": "It names no play.",
-    "answer_relevance_category": "Too vague or generic",
-    "answer_relevance_judgment": False,
-}
-REWRITER = {
-    key: str(value) for key, value in RELEVANCE.items() if "judgment" not in key
-}
-PERTINENT = REWRITER | {"answer_relevance_category": "Pertinent"}
+RESULTS = """
+factuality_detection {} {"score": "yes"} → {"risk": 1.0}
+policy_guardrails {"policy_text": "No names."} {"score": "Ambiguous"} → {"compliant": 0.0}
+factuality_correction {} {"correction": "Two parts."} → {"rewrite": "Two parts.", "changed": true}
+factuality_correction {} {"correction": "none"} → {"rewrite": "Goethe did. It has three parts.", "changed": false}
+guardian {"criteria": "Jailbreak"} {"score": "no"} → {"risk": 0.0}
+guardian {"criteria": "It speaks of rain."} {"score": "yes"} → {"risk": 1.0}
+"""
+ROW = re.compile("(.*?) ({.*?}) ({.*}) → (.*)")
 
 
-@pytest.mark.parametrize(
-    "kind, arguments, reply, expected",
-    [
-        (FactualityDetection, {}, {"score": "yes"}, {"risk": 1.0}),
-        (
-            PolicyGuardrails,
-            {"policy_text": "No names."},
-            {"score": "Ambiguous"},
-            {"compliant": 0.0},
-        ),
-        (
-            FactualityCorrection,
-            {},
-            {"correction": "Two parts."},
-            {"rewrite": "Two parts.", "changed": True},
-        ),
-        (
-            FactualityCorrection,
-            {},
-            {"correction": "none"},
-            {"rewrite": TALK[-1].content, "changed": False},
-        ),
-        (
-            AnswerRelevanceClassifier,
-            {},
-            RELEVANCE,
-            {"relevant": 0.0, "category": "Too vague or generic"},
-        ),
-        (
-            AnswerRelevanceRewriter,
-            REWRITER,
-            {"answer_relevance_rewrite": "Goethe."},
-            {"rewrite": "Goethe."},
-        ),
-        (Guardian, {"criteria": "Jailbreak"}, {"score": "no"}, {"risk": 0.0}),
-        (Guardian, {"criteria": "It speaks of rain."}, {"score": "yes"}, {"risk": 1.0}),
-    ],
-)
-def test_what_an_adapter_writes_as_a_typed_result(kind, arguments, reply, expected):
-    published = codec("mellea", kind.name, exact=False)
-    result = kind.on(writing(json.dumps(reply)), published)(
-        TALK, DOCUMENTS, **arguments
-    )
-    assert expected.items() <= result.as_dict().items()
-    if kind is AnswerRelevanceClassifier:
-        assert not result
-        assert result.arguments == REWRITER
-        request = codec("mellea", "answer_relevance_rewriter").encode(
-            AnswerRelevanceRewriter.state(TALK, DOCUMENTS, **result.arguments)
-        )
-        assert (
-            "by providing more crisp and to-the-point answer"
-            in request.prompt.messages[-1].content
-        )
+def judged_by(name, reply, arguments):
+    """The result of an intrinsic whose published adapter writes a reply."""
+    published = codec("mellea", name, exact=False)
+    return find(name).on(writing(reply), published)(TALK, DOCUMENTS, **arguments)
+
+
+@pytest.mark.parametrize("row", RESULTS.split("\n")[1:-1])
+def test_what_an_adapter_writes_as_a_typed_result(row):
+    name, arguments, reply, expected = ROW.match(row).groups()
+    result = judged_by(name, reply, json.loads(arguments))
+    assert json.loads(expected).items() <= result.as_dict().items()
+
+
+RELEVANCE = """{"answer_relevance_analysis": "It names no play.", "answer_relevance_category": "Too vague or generic",
+"answer_relevance_judgment": false}"""
+
+
+def test_what_a_classifier_says_is_what_the_rewriter_needs():
+    result = judged_by("answer_relevance_classifier", RELEVANCE, {})
+    values = result.as_dict()
+    assert not result
+    assert (values["relevant"], values["category"]) == (0.0, "Too vague or generic")
+    assert result.arguments.items() < json.loads(RELEVANCE).items()
+    rewriter = find("answer_relevance_rewriter")
+    state = rewriter.state(TALK, DOCUMENTS, **result.arguments)
+    request = codec("mellea", rewriter.name).encode(state)
+    said = "by providing more crisp and to-the-point answer"
+    assert said in request.prompt.messages[-1].content
+    reply = '{"answer_relevance_rewrite": "Goethe."}'
+    rewritten = judged_by(rewriter.name, reply, result.arguments)
+    assert rewritten.as_dict()["rewrite"] == "Goethe."
+    pertinent = result.arguments | {"answer_relevance_category": "Pertinent"}
+    with refused("no correction_method for 'Pertinent'; give one"):
+        rewriter.state(TALK, DOCUMENTS, **pertinent)
 
 
 def test_attributions_are_in_passages_and_earlier_turns_the_most_important_first():
-    reply = json.dumps([{"r": 0, "c": [3, 0]}, {"r": 1, "c": []}])
-    published = codec("mellea", "context_attribution", exact=False)
-    first, second = ContextAttribution.on(writing(reply), published)(
-        TALK, DOCUMENTS
-    ).sentences
+    reply = '[{"r": 0, "c": [3, 0]}, {"r": 1, "c": []}]'
+    first, second = judged_by("context_attribution", reply, {}).sentences
     assert [citation.site.text for citation in first.citations] == [
         "Let us talk about plays.",
         "Faust is a play by Goethe.",
     ]
     assert second.is_cited is False
-    prompted = ContextAttribution.on(scoring(**{"04": 1.0}))(TALK, DOCUMENTS)
-    row = prompted.records[0]
+    kind = find("context_attribution")
+    prompted = kind.on(scoring(**{"04": 1.0}))(TALK, DOCUMENTS)
+    row, text = prompted.records[0], PAST[0].content
     assert (row["attribution_msg_index"], row["attribution_doc_id"]) == (0, None)
-    assert (row["attribution_text"], prompted.lines()[1]) == (
-        PAST[0].content,
-        f"- [turn 1] {PAST[0].content}",
-    )
+    assert row["attribution_text"] == text
+    assert prompted.lines()[1] == f"- [turn 1] {text}"
 
 
 @pytest.mark.parametrize(
-    "kind, turns, arguments, message",
+    "turns, arguments, message",
     [
-        (
-            Guardian,
-            PAST,
-            {"criteria": "harmm"},
-            "unknown criterion 'harmm'; known: harm, social_bias",
-        ),
-        (
-            Guardian,
-            PAST,
-            {"criteria": "groundedness"},
-            "groundedness: the last turn must be of role assistant",
-        ),
-        (
-            Guardian,
-            TALK,
-            {"criteria": "groundedness"},
-            "guardian, groundedness: there are no passages",
-        ),
-        (Guardian, TALK, {}, "the argument 'criteria' is missing"),
-        (
-            AnswerRelevanceRewriter,
-            TALK,
-            PERTINENT,
-            "no correction_method for 'Pertinent'; give one",
-        ),
+        (PAST, {"criteria": "harmm"}, "unknown criterion 'harmm'; known: harm, social"),
+        (PAST, {"criteria": "groundedness"}, "the last turn must be of role assistant"),
+        (TALK, {"criteria": "groundedness"}, "groundedness: there are no passages"),
+        (TALK, {}, "the argument 'criteria' is missing"),
     ],
 )
-def test_what_makes_no_sense_is_refused(kind, turns, arguments, message):
-    documents = DOCUMENTS if kind is AnswerRelevanceRewriter else None
+def test_what_makes_no_sense_is_refused(turns, arguments, message):
     with refused(message):
-        kind.state(turns, documents, **arguments)
+        Guardian.state(turns, None, **arguments)
 
 
 def test_a_gate_of_the_beam_is_told_its_criterion():
     executor = scoring(yes=0.75, no=0.25)
     with refused("'criteria'; .*arguments="):
         Guardian.on(executor).reflections([JudgeInput(TALK)])
-    (reflection,) = Guardian.on(executor, arguments={"criteria": "harm"}).reflections(
-        [JudgeInput(TALK)]
-    )
+    gate = Guardian.on(executor, arguments={"criteria": "harm"})
+    (reflection,) = gate.reflections([JudgeInput(TALK)])
     assert reflection.judgments[0].score == pytest.approx(0.25)
     assert CRITERIA["harm"].text in executor.requests[0].prompt.messages[0].content
 
@@ -268,19 +200,20 @@ TEMPLATE = """
 """Control tokens as granite-switch places them: first of all, before the invocation text, or before the reply."""
 
 
-def written(spec, **changes):
+def written(spec, instruction):
     """The `io.yaml` of a contract, without its output rules."""
     fields = {
         "model": None,
         "response_format": json.dumps(dict(spec.schema)),
-        "instruction": spec.instruction,
-    }
-    further = {
+        "instruction": instruction,
         "parameters": dict(spec.parameters),
         "sentence_boundaries": dict(spec.tags),
         "transformations": None,
     }
-    return yaml.safe_dump({**fields, **further, **changes})
+    return yaml.safe_dump(fields)
+
+
+CONTROLLED = ("guardian", "citation_generation", "uncertainty", "answerability")
 
 
 @pytest.fixture(
@@ -296,53 +229,39 @@ def switch(request, tmp_path_factory):
         tmp_path_factory.mktemp("switch") / "tiny", reflection=False, context=2048
     )
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    names = (
-        "guardian-core",
-        "citations",
-        "uncertainty",
-        "answerability",
-        "somebody-elses",
-    )
-    tokenizer.add_special_tokens(
-        {"additional_special_tokens": [f"<|{name}|>" for name in names]}
-    )
+    intrinsics = {EMBEDDED[name]: name for name in CONTROLLED}
+    intrinsics["somebody-elses"] = "guardian"
+    tokens = [f"<|{name}|>" for name in intrinsics]
+    tokenizer.add_special_tokens({"additional_special_tokens": tokens})
     tokenizer.chat_template = TEMPLATE.replace("CUT", request.param)
     tokenizer.save_pretrained(folder)
     model = LlamaForCausalLM.from_pretrained(folder)
     model.resize_token_embeddings(len(tokenizer))
     model.save_pretrained(folder)
-    known, entries = {adapter: intrinsic for intrinsic, adapter in EMBEDDED.items()}, []
-    for name in names:
+    entries = []
+    for name, intrinsic in intrinsics.items():
         file = folder / "io_configs" / name / "io.yaml"
         file.parent.mkdir(parents=True)
-        file.write_text(written(codec("mellea", known.get(name, "guardian")).spec))
-        technology = "lora" if name == "citations" else "alora"
-        entries.append(
-            {
-                "adapter_name": name,
-                "io_config": f"io_configs/{name}/io.yaml",
-                "technology": technology,
-            }
-        )
+        spec = codec("mellea", intrinsic).spec
+        file.write_text(written(spec, spec.instruction))
+        entry = {"adapter_name": name, "io_config": f"io_configs/{name}/io.yaml"}
+        entry["technology"] = "lora" if name == "citations" else "alora"
+        entries.append(entry)
     write_json(folder / "adapter_index.json", {"adapters": entries})
     return folder
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize(
-    "name", ["guardian", "citation_generation", "uncertainty", "answerability"]
-)
+@pytest.mark.parametrize("name", CONTROLLED)
 def test_a_checkpoint_is_prompted_with_the_ids_of_its_own_template(switch, name):
     tokenizer = load_training_tokenizer(switch)
-    kind = find(name)
-    made = switch_codecs(switch)[name]
+    kind, made = find(name), switch_codecs(switch)[name]
     hostile = Message(
         "user", "Is <guardian> or <certainty> or <|answerability|> magic?"
     )
     turns = (hostile, *(PAST[1:] if kind.needs.ends_with == ("user",) else TALK[1:]))
-    state = kind.state(
-        turns, DOCUMENTS, **({"criteria": "harm"} if name == "guardian" else {})
-    )
+    arguments = {"criteria": "harm"} if name == "guardian" else {}
+    state = kind.state(turns, DOCUMENTS, **arguments)
     sent = made.wire(state)
     rendered = tokenizer.apply_chat_template(
         sent["messages"],
@@ -355,31 +274,20 @@ def test_a_checkpoint_is_prompted_with_the_ids_of_its_own_template(switch, name)
     assert tokenizer.decode(ids) == rendered
     # What a caller wrote is text, whatever it looks like: the control token is there once, and where it belongs.
     tail = rendered.split("<|answerability|> magic?")[1]
-    expected_ids = tokenizer(tail, add_special_tokens=False)["input_ids"]
-    assert ids[-len(expected_ids) + 1 :] == expected_ids[1:]
+    tail_ids = tokenizer(tail, add_special_tokens=False)["input_ids"]
+    assert ids[1 - len(tail_ids) :] == tail_ids[1:]
     control = tokenizer.convert_tokens_to_ids(f"<|{EMBEDDED[name]}|>")
-    expected = (
-        0
-        if name == "citation_generation"
-        else len(ids) - len(expected_ids) + expected_ids.index(control)
-    )
-    assert [at for at, token_id in enumerate(ids) if token_id == control] == [expected]
+    assert ids.count(control) == 1
+    assert control in (ids[:1] if name == "citation_generation" else tail_ids)
 
 
 @pytest.mark.engine
 def test_the_library_takes_the_adapters_of_a_checkpoint(switch):
     with Library.from_pretrained(switch, engine="transformers") as library:
-        assert set(library.codecs) == {
-            "guardian",
-            "citation_generation",
-            "uncertainty",
-            "answerability",
-        }
+        assert set(library.codecs) == set(CONTROLLED)
         result = library["guardian"](PAST, criteria="harm")
-        assert (result.judge, result.judgment is not None) == (
-            "activated adapter",
-            True,
-        )
+        assert result.judge == "activated adapter"
+        assert result.judgment is not None
         assert library["guardian.prompt"](PAST, criteria="harm").judge == "prompt"
         with refused("query_rewrite: .*adapter"):
             library["query_rewrite.adapter"](PAST)
@@ -389,17 +297,12 @@ def test_the_library_takes_the_adapters_of_a_checkpoint(switch):
 def test_damaged_checkpoints_are_refused_in_one_line(switch, tmp_path, monkeypatch):
     index = tmp_path / "adapter_index.json"
     assert switch_codecs(tmp_path) == {}
+    entry = '{"adapters": [{"adapter_name": "citations", "io_config": "PATH"}]}'
     for content, message in (
         ("[]", "lists no adapters"),
         ("{", "adapter_index.json"),
-        (
-            '{"adapters": [{"adapter_name": "citations", "io_config": "../x"}]}',
-            "leaves the checkpoint",
-        ),
-        (
-            '{"adapters": [{"adapter_name": "citations", "io_config": "io.yaml"}]}',
-            "cannot be read as YAML",
-        ),
+        (entry.replace("PATH", "../x"), "leaves the checkpoint"),
+        (entry.replace("PATH", "io.yaml"), "cannot be read as YAML"),
     ):
         index.write_text(content)
         with refused(message):
@@ -422,14 +325,10 @@ def test_published_adapters_are_pinned_where_a_commit_is_known():
         "guardian-core/granite-4.1-3b/lora",
         "mellea",
     )
-    for model, message in (
-        ("demo", "for 'demo' is known; for: granite-4.0-micro"),
-        ("granite-4.1-3b", "granite-3.3"),
-    ):
-        with refused(message):
-            find_published(
-                "context_relevance" if model != "demo" else "guardian", model
-            )
+    with refused("for 'demo' is known; for: granite-4.0-micro"):
+        find_published("guardian", "demo")
+    with refused("granite-3.3"):
+        find_published("context_relevance", "granite-4.1-3b")
     for repository in REPOSITORIES:
         for intrinsic in repository.adapters:
             assert codec_of(find(intrinsic), repository.dialect)
@@ -440,7 +339,6 @@ def test_a_published_adapter_is_fetched_at_its_commit_and_verified(
     damaged, tmp_path, monkeypatch
 ):
     """As the hub's cache has it: links to files that are named by their hashes."""
-    files = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"weights"}
     downloads = []
 
     def snapshot(repository, **options):
@@ -448,13 +346,12 @@ def test_a_published_adapter_is_fetched_at_its_commit_and_verified(
         root = tmp_path / "snapshots" / options["revision"]
         folder = root / "guardian-core" / "granite-4.1-3b" / "lora"
         folder.mkdir(parents=True)
-        for name, content in files.items():
-            git = hashlib.sha1(b"blob 2\0{}").hexdigest()
-            large = hashlib.sha256(content).hexdigest()
-            blob = tmp_path / (git if name.endswith("json") else large)
-            blob.write_bytes(
-                content + b"!" * (damaged and name.endswith("safetensors"))
-            )
+        for name, digest, content in (
+            ("adapter_config.json", hashlib.sha1(b"blob 2\0{}"), b"{}"),
+            ("adapter_model.safetensors", hashlib.sha256(b"w"), b"w" + b"!" * damaged),
+        ):
+            blob = tmp_path / digest.hexdigest()
+            blob.write_bytes(content)
             (folder / name).symlink_to(blob)
         return str(root)
 
@@ -466,10 +363,8 @@ def test_a_published_adapter_is_fetched_at_its_commit_and_verified(
     else:
         assert (resolve_adapter(name) / "adapter_config.json").read_text() == "{}"
     ((repository, options),) = downloads
-    assert (repository, options["revision"][:8]) == (
-        "ibm-granite/granitelib-guardian-r1.0",
-        "773b254e",
-    )
+    assert repository == "ibm-granite/granitelib-guardian-r1.0"
+    assert options["revision"].startswith("773b254e")
     assert options["allow_patterns"] == ["guardian-core/granite-4.1-3b/lora/*"]
 
 
@@ -477,7 +372,7 @@ def test_a_published_adapter_is_fetched_at_its_commit_and_verified(
 def test_an_adapter_with_an_io_yaml_needs_no_dialect(chat_llama, tmp_path):
     save_adapter(chat_llama, tmp_path)
     spec = codec("mellea", "guardian").spec
-    (tmp_path / "io.yaml").write_text(written(spec, instruction="Is it {criteria}?"))
+    (tmp_path / "io.yaml").write_text(written(spec, "Is it {criteria}?"))
     with Library.from_pretrained(
         chat_llama, engine="transformers", adapters={"guardian": tmp_path}
     ) as library:
@@ -485,47 +380,32 @@ def test_an_adapter_with_an_io_yaml_needs_no_dialect(chat_llama, tmp_path):
         request = judge.by.codec.encode(judge.state(PAST, criteria="harm"))
         assert request.prompt.messages[-1].content == f"Is it {CRITERIA['harm'].text}?"
         assert judge(PAST, criteria="harm").judge == "adapter"
-        assert (
-            judge.by.codec.decode(request, Completion(scores=((0.0, -9.0),)))
-            .judgments[0]
-            .label
-            == "risk"
-        )
+        completion = Completion(scores=((0.0, -9.0),))
+        (judgment,) = judge.by.codec.decode(request, completion).judgments
+        assert judgment.label == "risk"
 
 
-TWO = (
-    *PAST,
-    Message("assistant", "Purple bumble fish are yellow.  Green fish are also yellow."),
-)
+FISH = "Purple bumble fish are yellow.  Green fish are also yellow."
 
 
-def test_a_response_is_hallucinated_below_a_tenth():
-    for label, hallucinated in (("0.1-0", True), ("0.1-0.2", False)):
-        reply = json.dumps(json.dumps({"<r0>": label, "<r1>": "0.9-1.0"}))
-        judge = HallucinationDetection.on(
-            writing(reply), codec("granite-3.2", "hallucination_detection", exact=False)
-        )
-        assert judge(TWO, DOCUMENTS).is_hallucinated is hallucinated
+@pytest.mark.parametrize("label, hallucinated", [("0.1-0", True), ("0.1-0.2", False)])
+def test_a_response_is_hallucinated_below_a_tenth(label, hallucinated):
+    reply = json.dumps(json.dumps({"<r0>": label, "<r1>": "0.9-1.0"}))
+    kind = find("hallucination_detection")
+    judge = kind.on(writing(reply), codec("granite-3.2", kind.name, exact=False))
+    result = judge((*PAST, Message("assistant", FISH)), DOCUMENTS)
+    assert result.is_hallucinated is hallucinated
 
 
 def test_without_nltk_only_what_splits_sentences_fails(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nltk", None)
-    monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", None)
+    for module in ("nltk", "nltk.tokenize.punkt"):
+        monkeypatch.setitem(sys.modules, module, None)
     registry._tokenizer.cache_clear()
     for name in ("answerability", "query_rewrite"):
-        assert (
-            codec_of(find(name), "granite-3.2")
-            .encode(JudgeInput((Message("user", "Who wrote Faust?"),)))
-            .prompt
-        )
-    turns = (
-        Message("user", "Who wrote Faust?"),
-        Message("assistant", "Goethe did. In 1808."),
-    )
+        assert codec_of(find(name), "granite-3.2").encode(JudgeInput(PAST)).prompt
+    made = codec_of(find("hallucination_detection"), "granite-3.2")
     with pytest.raises(MissingExtraError, match="granite"):
-        codec_of(find("hallucination_detection"), "granite-3.2").encode(
-            JudgeInput(turns, (Passage("1", "A play."),))
-        )
+        made.encode(JudgeInput(TALK, DOCUMENTS))
     registry._tokenizer.cache_clear()
 
 
@@ -541,43 +421,38 @@ def test_what_is_published_is_listed(capsys):
 
 def test_tokens_judge_in_the_own_dialect_only():
     executor = SimpleNamespace(engine=SimpleNamespace(limits=None))
-    assert (
-        Library(executor, dialect="granite-3.2", prompting=object())
-        .get(Answerability)
-        .by.name
-        == "prompt"
-    )
+    library = Library(executor, dialect="granite-3.2", prompting=object())
+    assert library.get(find("answerability")).by.name == "prompt"
 
 
 @pytest.mark.parametrize(
-    "grade, chat, granite",
+    "field, grade, chat, granite",
     [
         # a score on a border is in the upper range
-        (
-            {"score": 0.3},
-            "partial",
-            "0.3-0.4",
-        ),
-        ({"score": 1}, "faithful", "0.9-1.0"),
-        ({"score": 0.09}, "unfaithful", "0.1-0"),
-        ({"label": "0.1-0.2"}, "partial", "0.1-0.2"),
-        ({"label": "partial"}, "partial", "0.5-0.6"),
-        ({"label": "unanswerable"}, "NA", "unanswerable"),
-        ({"label": "NA"}, "NA", "NA"),
+        ("score", 0.3, "partial", "0.3-0.4"),
+        ("score", 1, "faithful", "0.9-1.0"),
+        ("score", 0.09, "unfaithful", "0.1-0"),
+        ("label", "0.1-0.2", "partial", "0.1-0.2"),
+        ("label", "partial", "partial", "0.5-0.6"),
+        ("label", "unanswerable", "NA", "unanswerable"),
+        ("label", "NA", "NA", "NA"),
     ],
 )
-def test_each_dialect_learns_its_own_degrees_of_faithfulness(grade, chat, granite):
+def test_each_dialect_learns_its_own_degrees_of_faithfulness(
+    field, grade, chat, granite
+):
     record = judged(0)
-    record["sentences"] = [
-        {k: v for k, v in s.items() if k != "label"} | grade
-        for s in record["sentences"]
-    ]
+    for sentence in record["sentences"]:
+        del sentence["label"]
+        sentence[field] = grade
     row = parser("hallucination_detection")(record)
-    taught = []
-    for dialect in ("granite-3.2", "mellea"):
+
+    def taught(dialect):
         learning = teachable("hallucination_detection", dialect)
         request = learning.encode(row.state)
-        taught += learning.teach(request, gold_of(row, request))
-    paper, newest = taught
-    assert json.loads(json.loads(paper.text)) == {"<r0>": granite, "<r1>": granite}
-    assert [sentence["f"] for sentence in json.loads(newest.text)] == [chat, chat]
+        (gold,) = learning.teach(request, gold_of(row, request))
+        return json.loads(gold.text)
+
+    paper = json.loads(taught("granite-3.2"))
+    assert paper == {"<r0>": granite, "<r1>": granite}
+    assert [sentence["f"] for sentence in taught("mellea")] == [chat, chat]

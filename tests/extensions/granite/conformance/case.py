@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,6 @@ from selfrag.common.errors import UserError
 from selfrag.extensions.granite.chat import Spec, read_spec
 from selfrag.extensions.granite.registry import (
     BINDINGS,
-    DialectCodec,
     chat_specs,
     codec,
     codec_of_spec,
@@ -58,27 +57,27 @@ class Case:
     contracts: Mapping[str, Spec]  # configurations that stand beside it
 
     @property
-    def id(self) -> str:
+    def id(self):
         """Such as `D3/UQ/uncertainty`."""
         return str(self.raw.get("id") or self.path.stem)
 
     @property
-    def kind(self) -> str:
+    def kind(self):
         """One of `KINDS`."""
         return str(self.raw["kind"])
 
     @property
-    def chat(self) -> bool:
+    def chat(self):
         """Whether it is of a chat dialect."""
         return self.raw["dialect"] in ("D3", "D4")
 
     @property
-    def intrinsic(self) -> str:
+    def intrinsic(self):
         """Our name of the intrinsic."""
         code = str(self.raw["intrinsic"])
         return INTRINSIC.get(code, code)
 
-    def codec(self) -> DialectCodec:
+    def codec(self):
         """The codec that the case is about, exactly as published; its contract wins over what is shipped.
 
         Raises:
@@ -106,7 +105,7 @@ class Case:
             exact=False,
         )
 
-    def state(self, codec: DialectCodec | None = None) -> JudgeInput:
+    def state(self, codec=None):
         """The caller's input.
 
         Args:
@@ -133,7 +132,7 @@ class Case:
             {**extra, **(values.get("generate_inputs") or {})},
         )
 
-    def completions(self) -> list[Completion]:
+    def completions(self):
         """What models wrote."""
         texts = [Completion(text) for text in self.raw.get("completions") or ()]
         return texts + [
@@ -144,7 +143,7 @@ class Case:
         ]
 
 
-def read_cases(folder: Path) -> Iterator[Case]:
+def read_cases(folder):
     """Every case under a folder, by path.
 
     Raises:
@@ -171,14 +170,14 @@ def read_cases(folder: Path) -> Iterator[Case]:
         yield Case(path, raw, contracts.get(path.parent, {}))
 
 
-def _contracts(path: Path) -> dict[str, Spec]:
+def _contracts(path):
     return {
         name: read_spec(name, raw)
         for name, raw in _json(path).get("contracts", {}).items()
     }
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path):
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -188,14 +187,12 @@ def _json(path: Path) -> dict[str, Any]:
     return raw
 
 
-def _passage(document: Mapping[str, Any], index: int, chat: bool) -> Passage:
+def _passage(document, index, chat):
     name = document.get("doc_id", "" if chat else index)
     return Passage(str(name), document["text"])
 
 
-def _loose_arguments(
-    codec: DialectCodec | None, arguments: Mapping[str, Any]
-) -> dict[str, str]:
+def _loose_arguments(codec, arguments):
     """Arguments that an input carries as fields of its own, such as `requirement`."""
     instruction = getattr(getattr(codec, "spec", None), "instruction", None) or ""
     return {
@@ -205,7 +202,7 @@ def _loose_arguments(
     }
 
 
-def _tokens(logprobs: Any) -> tuple[TokenLogprob, ...] | None:
+def _tokens(logprobs):
     if not logprobs:
         return None
     entries = logprobs["content"] if isinstance(logprobs, Mapping) else logprobs

@@ -6,7 +6,6 @@ import copy
 import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from conformance.case import Case
 from conformance.compare import (
@@ -17,26 +16,17 @@ from conformance.compare import (
     difference,
     sound,
 )
-from conformance.recorded import (
-    booleans,
-    dated,
-    replayed,
-    state_of,
-)
+from conformance.recorded import booleans, dated, replayed, state_of
 from conformance.records import plain_result
 from selfrag.common.errors import UserError
-from selfrag.extensions.granite.chat import ChatCodec
 from selfrag.extensions.granite.completion import CompletionCodec
 from selfrag.extensions.granite.replies import Shape
 from selfrag.judges.lenient_json import read
-from selfrag.judges.wire import Completion, ModelRequest
-from selfrag.reflection.findings import Reflection
+from selfrag.judges.wire import Completion
 from selfrag.reflection.inputs import JudgeInput, Message
 
 
-def check_chat(
-    case: Case, codec: ChatCodec, deviations: set[Deviation], checked: list[str]
-) -> None:
+def check_chat(case, codec, deviations, checked):
     """Compare one case; adds to `deviations` and `checked`.
 
     Raises:
@@ -67,12 +57,7 @@ def check_chat(
         checked.append("request builds")
 
 
-def _result(
-    codec: ChatCodec,
-    request: ModelRequest,
-    completion: Completion,
-    expected: tuple[Any] | None,
-) -> set[Deviation]:
+def _result(codec, request, completion, expected):
     reflection = codec.decode(request, completion)
     sound(reflection)
     if expected is None:
@@ -86,7 +71,7 @@ def _result(
         raise
 
 
-def _replay(codec: ChatCodec, request: ModelRequest, results: Any) -> set[Deviation]:
+def _replay(codec, request, results):
     """Recorded results without the model's words: shape, fields and offsets."""
     completion = replayed(codec, request, results)
     sound(codec.decode(request, completion))
@@ -94,9 +79,7 @@ def _replay(codec: ChatCodec, request: ModelRequest, results: Any) -> set[Deviat
     return compare(again, results, Rejoined.of(request))
 
 
-def check_completion(
-    case: Case, codec: CompletionCodec, deviations: set[Deviation], checked: list[str]
-) -> None:
+def check_completion(case, codec, deviations, checked):
     """Compare one case; adds to `deviations` and `checked`.
 
     Raises:
@@ -139,22 +122,18 @@ def check_completion(
         checked.append(f"{len(case.completions())} completions")
 
 
-def _blank(codec: CompletionCodec) -> ModelRequest:
+def _blank(codec):
     """A request for completions that were recorded without their prompt."""
     return codec.encode(JudgeInput((Message("user", "?"),)))
 
 
-def _parameters(
-    codec: CompletionCodec, request: ModelRequest, recorded: Any, caller: Any
-) -> None:
+def _parameters(codec, request, recorded, caller):
     """Limits, constraint and adapter; a limit that was left to the server, or to the caller, is ours to set."""
     params = dict(recorded["params"])
     if "max_tokens" in caller and caller["max_tokens"] == params.get("max_tokens"):
         del params["max_tokens"]
     form = request.constraint
-    ours: dict[str, Any] = (
-        {"max_tokens": request.max_tokens} if "max_tokens" in params else {}
-    )
+    ours = {"max_tokens": request.max_tokens} if "max_tokens" in params else {}
     if form is not None:
         ours[f"guided_{form.form}"] = form.value
     theirs = {
@@ -170,13 +149,7 @@ def _parameters(
         )
 
 
-def _plain(
-    case: Case,
-    codec: CompletionCodec,
-    request: ModelRequest,
-    reflection: Reflection,
-    expected: Any,
-) -> set[Deviation]:
+def _plain(case, codec, request, reflection, expected):
     """A decoded completion against what upstream returned for it."""
     ours = plain_result(codec, request, Completion(reflection.raw))
     nothing = not reflection.judgments and reflection.text is None
@@ -194,13 +167,13 @@ def _plain(
     return compare(ours, expected, Rejoined.of(request), subset=True)
 
 
-def _noted(reflection: Reflection) -> set[Deviation]:
+def _noted(reflection):
     if not reflection.diagnostics:
         raise MismatchError("an undefined result without a diagnostic")
     return {Deviation.UNDEFINED}
 
 
-def _undefined(reflection: Reflection, ours: Any) -> set[Deviation]:
+def _undefined(reflection, ours):
     if ours not in (None, []):
         raise MismatchError(f"garbage was taken for {ours!r:.80}")
     return _noted(reflection)
@@ -227,10 +200,10 @@ class Outcome:
     ] = ()  # what was compared, such as `request` and `2 results`
 
 
-def check(case: Case) -> Outcome:
+def check(case):
     """Run a case; nothing raises."""
-    deviations: set[Deviation] = set()
-    checked: list[str] = []
+    deviations = set()
+    checked = []
     before = copy.deepcopy(dict(case.raw))
     try:
         codec = case.codec()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from retrieval.sentences import Span
-from selfrag.judges.wire import ModelRequest
-from selfrag.reflection.findings import Reflection
 
 
 class Deviation(StrEnum):
@@ -45,9 +42,9 @@ class Rejoined:
     texts: tuple[tuple[str, tuple[Span, ...]], ...]
 
     @classmethod
-    def of(cls, request: ModelRequest) -> Rejoined:
+    def of(cls, request):
         """The numbered sentences of a request."""
-        spans: dict[tuple[int | None, int | None], list[Span]] = {}
+        spans = {}
         for site in (*request.sites, *request.sources):
             spans.setdefault((site.message, site.passage), []).append(
                 (site.begin, site.end)
@@ -65,11 +62,11 @@ class Rejoined:
             )
         )
 
-    def holds(self, begin: int, end: int, text: str) -> bool:
+    def holds(self, begin, end, text):
         """Whether a span of ours is what it says, in some original."""
         return any(original[begin:end] == text for original, _ in self.texts)
 
-    def upstream(self, begin: int, end: int, text: str) -> Iterable[Span]:
+    def upstream(self, begin, end, text):
         """What upstream's offsets of our span are; one for each original that has this text there."""
         for original, spans in self.texts:
             starts, ends = [b for b, _ in spans], [e for _, e in spans]
@@ -81,14 +78,7 @@ class Rejoined:
                 yield sum(lengths[:first]), sum(lengths[: last + 1])
 
 
-def compare(
-    ours: Any,
-    theirs: Any,
-    joined: Rejoined,
-    *,
-    subset: bool = False,
-    at: str = "result",
-) -> set[Deviation]:
+def compare(ours, theirs, joined, *, subset=False, at="result"):
     """Reasons for which two results differ; empty if they do not.
 
     Args:
@@ -113,14 +103,12 @@ def compare(
     raise MismatchError(f"{at}: {ours!r:.120} where {theirs!r:.120} was recorded")
 
 
-def _number(value: Any) -> bool:
+def _number(value):
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _lists(
-    ours: list[Any], theirs: list[Any], joined: Rejoined, subset: bool, at: str
-) -> set[Deviation]:
-    deviations: set[Deviation] = set()
+def _lists(ours, theirs, joined, subset, at):
+    deviations = set()
     if len(ours) != len(theirs):
         raise MismatchError(
             f"{at}: {len(ours)} entries where {len(theirs)} were recorded"
@@ -130,20 +118,14 @@ def _lists(
     return deviations
 
 
-def _records(
-    ours: Mapping[str, Any],
-    theirs: Mapping[str, Any],
-    joined: Rejoined,
-    subset: bool,
-    at: str,
-) -> set[Deviation]:
+def _records(ours, theirs, joined, subset, at):
     missing = sorted(set(theirs) - set(ours))
     added = [] if subset else sorted(set(ours) - set(theirs))
     if missing or added:
         raise MismatchError(
             f"{at}: fields {missing or 'none'} are missing, {added or 'none'} are too many"
         )
-    deviations: set[Deviation] = set()
+    deviations = set()
     spans = [
         name.removesuffix("_begin")
         for name in theirs
@@ -159,13 +141,7 @@ def _records(
     return deviations
 
 
-def _span(
-    ours: Mapping[str, Any],
-    theirs: Mapping[str, Any],
-    stem: str,
-    joined: Rejoined,
-    at: str,
-) -> set[Deviation]:
+def _span(ours, theirs, stem, joined, at):
     """Equal offsets and text, or the offsets that upstream makes of ours."""
     begin, end, text = (ours[f"{stem}_{part}"] for part in ("begin", "end", "text"))
     recorded = (
@@ -188,7 +164,7 @@ def _span(
     )
 
 
-def difference(name: str, ours: str, theirs: str) -> str:
+def difference(name, ours, theirs):
     """Where two texts part."""
     at = next(
         (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
@@ -198,7 +174,7 @@ def difference(name: str, ours: str, theirs: str) -> str:
     return f"{name}: at {at}: {ours[shown]!r} where {theirs[shown]!r} was recorded"
 
 
-def sound(reflection: Reflection) -> None:
+def sound(reflection):
     """Every place is what the caller's own text has there.
 
     Raises:

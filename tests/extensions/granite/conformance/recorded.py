@@ -5,27 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from conformance.records import categories
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.extensions.granite.chat import ChatCodec, Spec
-from selfrag.extensions.granite.completion import CompletionCodec, SystemTurn
+from selfrag.extensions.granite.completion import SystemTurn
 from selfrag.extensions.granite.replies import Shape
-from selfrag.judges.wire import Completion, ModelRequest
-from selfrag.reflection.inputs import JudgeInput, Message, Site
+from selfrag.judges.wire import Completion
+from selfrag.reflection.inputs import JudgeInput, Message
 
 _TAG = re.compile(r"<[rci]\d+> ")
 _DATE = re.compile(r"Today's Date: (.+?)\.\n")
 _DOCUMENT_ROLE = re.compile(r'document \{"document_id": "(.*)"\}')
 
 
-def dated(
-    codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]
-) -> CompletionCodec:
+def dated(codec, turns):
     """The codec with the date and the system turn of a recorded prompt."""
     first = turns[0]["text"] if turns and turns[0]["role"] == "system" else None
     if first is None or (len(turns) == 1):
@@ -36,7 +32,7 @@ def dated(
     return replace(codec, date=date.group(1)) if date else codec
 
 
-def state_of(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> JudgeInput:
+def state_of(codec, turns):
     """The state behind recorded turns: without the head, the tags and what the dialect puts behind."""
     behind = len(codec.spec.turns)
     body = list(turns[: len(turns) - behind])
@@ -46,8 +42,8 @@ def state_of(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> Judg
         and (not body[0]["text"] or _DATE.search(body[0]["text"]))
     ):
         body = body[1:]
-    passages: list[Passage] = []
-    messages: list[Message] = []
+    passages = []
+    messages = []
     for turn in body:
         role = _DOCUMENT_ROLE.fullmatch(turn["role"])
         if role:
@@ -72,10 +68,8 @@ def state_of(codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]) -> Judg
     )
 
 
-def _arguments(
-    codec: CompletionCodec, turns: Sequence[Mapping[str, Any]]
-) -> dict[str, str]:
-    values: dict[str, str] = {}
+def _arguments(codec, turns):
+    values = {}
     for turn, spec in zip(turns, codec.spec.turns, strict=True):
         names = [name for name in spec.fields() if name != "query"]
         if names:
@@ -92,11 +86,11 @@ def _arguments(
     return values
 
 
-def _untagged(text: str) -> str:
+def _untagged(text):
     return _TAG.sub("", text)
 
 
-def replayed(codec: ChatCodec, request: ModelRequest, results: Any) -> Completion:
+def replayed(codec, request, results):
     """A completion that amounts to recorded results, for cases that kept no completion.
 
     Raises:
@@ -118,9 +112,7 @@ def replayed(codec: ChatCodec, request: ModelRequest, results: Any) -> Completio
         ]
         return Completion(json.dumps(rows))
     if binding.shape is Shape.CITATIONS:
-        cited: dict[int, list[int]] = {
-            number: [] for number in range(len(request.sites))
-        }
+        cited = {number: [] for number in range(len(request.sites))}
         for row in results:
             text = next(
                 value
@@ -148,22 +140,22 @@ def replayed(codec: ChatCodec, request: ModelRequest, results: Any) -> Completio
     raise UserError(f"{codec.spec.name}: no meaning known for its results")
 
 
-def _retained(spec: Spec) -> dict[str, str]:
+def _retained(spec):
     for rule in spec.rules:
         if rule["type"] == "project" and isinstance(rule["retained_fields"], Mapping):
             return dict(rule["retained_fields"])
     return {}
 
 
-def _numbered(places: Sequence[Site], text: str) -> int:
+def _numbered(places, text):
     return _run(list(enumerate(places)), text)[0]
 
 
-def _run(places: Sequence[tuple[int, Site]], text: str) -> list[int]:
+def _run(places, text):
     """Numbers of the neighbouring sentences that make up a text."""
     words = text.split()
     for first in range(len(places)):
-        joined: list[str] = []
+        joined = []
         for last in range(first, len(places)):
             joined += places[last][1].text.split()
             if joined == words:
@@ -173,7 +165,7 @@ def _run(places: Sequence[tuple[int, Site]], text: str) -> list[int]:
     raise UserError(f"no sentences {text!r:.80}")
 
 
-def booleans(spec: Spec, completion: Completion, ours: Any, theirs: Any) -> bool:
+def booleans(spec, completion, ours, theirs):
     """Whether results differ only where upstream cannot match a boolean label, and ours is right there.
 
     Right is recomputed without our reading: the alternatives `true` and `false` at the token that was chosen.
@@ -203,7 +195,7 @@ def booleans(spec: Spec, completion: Completion, ours: Any, theirs: Any) -> bool
     return _differ_in_number(ours, theirs, right)
 
 
-def _differ_in_number(ours: Any, theirs: Any, right: float) -> bool:
+def _differ_in_number(ours, theirs, right):
     if (
         isinstance(ours, Mapping)
         and isinstance(theirs, Mapping)

@@ -7,32 +7,26 @@ from the same reflection.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from selfrag.extensions.granite.chat import ChatCodec
 from selfrag.extensions.granite.numbering import LAST
-from selfrag.extensions.granite.registry import DialectCodec
-from selfrag.extensions.granite.replies import Binding, Shape
+from selfrag.extensions.granite.replies import Shape
 from selfrag.extensions.granite.written_labels import distribution
-from selfrag.judges.lenient_json import JsonPath
 from selfrag.judges.output import ModelOutput, shown, understand
-from selfrag.judges.wire import Completion, ModelRequest
-from selfrag.reflection.findings import Code, Finding, Reflection
-from selfrag.reflection.inputs import Site
+from selfrag.reflection.findings import Code
 from selfrag.reflection.labels import Role
 
 
-def plain_result(
-    codec: DialectCodec, request: ModelRequest, completion: Completion
-) -> Any:
+def plain_result(codec, request, completion):
     """The result in the fields of the public library; None where undefined."""
     if isinstance(codec, ChatCodec):
         return records(codec.spec.rules, understand(request, completion))
     return fields(codec.binding, request, codec.decode(request, completion))
 
 
-def categories(rule: Mapping[str, Any]) -> list[tuple[Any, float]]:
+def categories(rule):
     """The labels of a likelihood rule, each with its number."""
     table = rule["categories_to_values"]
     return [
@@ -41,7 +35,7 @@ def categories(rule: Mapping[str, Any]) -> list[tuple[Any, float]]:
     ]
 
 
-def _path(rule: Mapping[str, Any]) -> JsonPath:
+def _path(rule):
     return tuple(rule.get("input_path") or ())
 
 
@@ -49,7 +43,7 @@ Rule: TypeAlias = Mapping[str, Any]
 Apply: TypeAlias = Callable[[ModelOutput, Rule, Any], Any]
 
 
-def records(rules: Sequence[Rule], output: ModelOutput) -> Any:
+def records(rules, output):
     """The reply after all rules; None if there is no JSON at all."""
     root = output.json.root
     if root is None:
@@ -60,7 +54,7 @@ def records(rules: Sequence[Rule], output: ModelOutput) -> Any:
     return value
 
 
-def _likelihood(output: ModelOutput, rule: Rule, value: Any) -> Any:
+def _likelihood(output, rule, value):
     labels, values = zip(*categories(rule), strict=True)
     root = output.json.root
     for path, node in root.at(_path(rule)) if root is not None else ():
@@ -76,26 +70,26 @@ def _likelihood(output: ModelOutput, rule: Rule, value: Any) -> Any:
     return value
 
 
-def _row(path: JsonPath) -> int | None:
+def _row(path):
     return path[0] if path and isinstance(path[0], int) else None
 
 
-def _replaced(value: Any, path: Sequence[str | int | None], new: Any) -> Any:
+def _replaced(value, path, new):
     if not path:
         return new
     value[path[0]] = _replaced(value[path[0]], path[1:], new)
     return value
 
 
-def _nest(output: ModelOutput, rule: Rule, value: Any) -> Any:
+def _nest(output, rule, value):
     return _at(_path(rule), value, lambda inner: {rule["field_name"]: inner})
 
 
-def _project(output: ModelOutput, rule: Rule, value: Any) -> Any:
+def _project(output, rule, value):
     kept = rule["retained_fields"]
     names = dict(kept) if isinstance(kept, Mapping) else {name: name for name in kept}
 
-    def project(record: Any) -> Any:
+    def project(record):
         if isinstance(record, list):
             return [project(item) for item in record]
         if not isinstance(record, Mapping):
@@ -105,10 +99,10 @@ def _project(output: ModelOutput, rule: Rule, value: Any) -> Any:
     return _at(_path(rule), value, project)
 
 
-def _explode(output: ModelOutput, rule: Rule, value: Any) -> Any:
+def _explode(output, rule, value):
     name = rule["target_field"]
 
-    def rows(record: Any) -> Iterator[Any]:
+    def rows(record):
         yield from ({**record, name: item} for item in record[name])
 
     return _at(
@@ -118,11 +112,11 @@ def _explode(output: ModelOutput, rule: Rule, value: Any) -> Any:
     )
 
 
-def _drop_duplicates(output: ModelOutput, rule: Rule, value: Any) -> Any:
+def _drop_duplicates(output, rule, value):
     names = rule["target_fields"]
 
-    def distinct(records: Any) -> Any:
-        kept: dict[tuple[str, ...], Any] = {}
+    def distinct(records):
+        kept = {}
         for record in _listed(records):
             key = (
                 tuple(repr(record.get(name)) for name in names)
@@ -137,13 +131,13 @@ def _drop_duplicates(output: ModelOutput, rule: Rule, value: Any) -> Any:
     return _at(_path(rule), value, distinct)
 
 
-def _decode_sentences(output: ModelOutput, rule: Rule, value: Any) -> Any:
+def _decode_sentences(output, rule, value):
     request = output.request
     places = request.sites if rule["source"] == LAST else request.sources
     field = _path(rule)[-1]
-    names: Mapping[str, str] = rule["output_names"]
+    names = rule["output_names"]
 
-    def decode(record: Any) -> Any | None:
+    def decode(record):
         return {**record, **_described(output, places[record[field]], names)}
 
     if len(_path(rule)) < 2:
@@ -155,9 +149,7 @@ def _decode_sentences(output: ModelOutput, rule: Rule, value: Any) -> Any:
     )
 
 
-def _described(
-    output: ModelOutput, site: Site, names: Mapping[str, str]
-) -> dict[str, Any]:
+def _described(output, site, names):
     passage = (
         None
         if site.passage is None
@@ -168,7 +160,7 @@ def _described(
     return {names[fact]: value for fact, value in facts.items() if fact in names}
 
 
-def _merge_spans(output: ModelOutput, rule: Rule, value: Any) -> Any:
+def _merge_spans(output, rule, value):
     group = rule["group_fields"]
     begin, end, text = names = (
         rule["begin_field"],
@@ -176,7 +168,7 @@ def _merge_spans(output: ModelOutput, rule: Rule, value: Any) -> Any:
         rule.get("text_field"),
     )
 
-    def key(row: Any) -> tuple[Any, ...]:
+    def key(row):
         values = (row.get(name) for name in group)
         # Models write anything; values of different types are told apart and never compared.
         return tuple(
@@ -184,18 +176,18 @@ def _merge_spans(output: ModelOutput, rule: Rule, value: Any) -> Any:
             for v in values
         )
 
-    def order(row: Any) -> tuple[Any, ...]:
+    def order(row):
         return (*key(row), row[begin], row[end])
 
-    def merge(records: Any) -> list[Any]:
+    def merge(records):
         known = [row for row in _listed(records) if isinstance(row, Mapping)]
         rows = [
             row
             for row in known
             if isinstance(row.get(begin), int) and isinstance(row.get(end), int)
         ]
-        merged: list[Any] = []
-        last: Any = None
+        merged = []
+        last = None
         for row in sorted(map(dict, rows), key=order):
             gap = (
                 _between(output, last, row, names)
@@ -214,9 +206,7 @@ def _merge_spans(output: ModelOutput, rule: Rule, value: Any) -> Any:
     return _at(_path(rule), value, merge)
 
 
-def _between(
-    output: ModelOutput, left: Any, right: Any, names: tuple[str, str, str | None]
-) -> str | None:
+def _between(output, left, right, names):
     """What stands between two spans of one original if it is white space only; None if they are not neighbours."""
     begin, end, text = names
     for site in output.request.sources:
@@ -235,11 +225,11 @@ def _between(
     return None
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value):
     return value if isinstance(value, list) else [value]
 
 
-def _at(path: JsonPath, value: Any, change: Callable[[Any], Any]) -> Any:
+def _at(path, value, change):
     """The value with `change` applied where the path leads."""
     if not path:
         return change(value)
@@ -268,7 +258,7 @@ _APPLY: dict[str, Apply] = {
 }
 
 
-def fields(binding: Binding, request: ModelRequest, reflection: Reflection) -> Any:
+def fields(binding, request, reflection):
     """The result in the fields of the public library, corrected where it errs; None where undefined.
 
     Certainty is 0.05 + 0.1 d, not 0.1 d; faithfulness stands beside the risk that upstream makes of it.
@@ -295,7 +285,7 @@ def fields(binding: Binding, request: ModelRequest, reflection: Reflection) -> A
     return judgment.mode if judgment.role is Role.CERTAINTY else judgment.label
 
 
-def _sentence_row(binding: Binding, number: int, finding: Finding) -> dict[str, Any]:
+def _sentence_row(binding, number, finding):
     label = finding.judgment.label if finding.judgment is not None else ""
     row = {
         "hallucination_id": str(number),
@@ -310,7 +300,7 @@ def _sentence_row(binding: Binding, number: int, finding: Finding) -> dict[str, 
     )
 
 
-def _risk(label: str) -> str:
+def _risk(label):
     """A faithfulness range turned upside down; other labels as they are."""
     ends = label.split("-")
     if len(ends) != 2 or not all(end.replace(".", "", 1).isdigit() for end in ends):
@@ -319,9 +309,7 @@ def _risk(label: str) -> str:
     return f"{low:g}-{high:g}"
 
 
-def _citation_rows(
-    binding: Binding, request: ModelRequest, finding: Finding
-) -> list[dict[str, Any]]:
+def _citation_rows(binding, request, finding):
     """One row a cited span; the older dialect does not merge neighbours."""
     spans = [citation.site for citation in finding.citations]
     if binding.number is None:
@@ -343,5 +331,5 @@ def _citation_rows(
     ]
 
 
-def _span(name: str, site: Site) -> dict[str, Any]:
+def _span(name, site):
     return {f"{name}_{key}": value for key, value in site.as_dict().items()}
