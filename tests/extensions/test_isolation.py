@@ -1,12 +1,12 @@
 """Files that are made to stop a reader end with one line; the next file is read all the same."""
 
-import subprocess
 import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pdf_objects import assembled
 from refusals import refused
 
 from retrieval import UserError
@@ -22,40 +22,25 @@ FORM = "/Type /XObject /Subtype /Form /BBox [0 0 600 700] /Resources << /XObject
 
 
 def stream(content, entries=""):
-    return (
-        f"<< /Length {len(content)} {entries} >>\nstream\n".encode()
-        + content
-        + b"\nendstream"
-    )
+    head = f"<< /Length {len(content)} {entries} >>\nstream\n".encode()
+    return head + content + b"\nendstream"
 
 
-def pdf(
-    content=TEXT.encode(),
-    entries="",
-    *,
-    kids="4 0 R",
-    count=1,
-    catalog="",
-    more=(),
-    trailer="",
-):
-    """A PDF with one page; further objects are numbered from 6."""
+HELLO = "Hello world"
+DRAWN = TEXT.encode()
+
+
+def pdf(content=DRAWN, entries="", *, kids="4 0 R", count=1, more=(), trailer=""):
+    """A PDF with one page; further objects, the first of them bookmarks, are numbered from 6."""
     objects = [
-        f"<< /Type /Catalog /Pages 2 0 R {catalog} >>".encode(),
+        b"<< /Type /Catalog /Pages 2 0 R /Outlines 6 0 R >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {count} >>".encode(),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
         f"<< {PAGE} /Contents 5 0 R >>".encode(),
         stream(content, entries),
         *more,
     ]
-    written, places = bytearray(b"%PDF-1.5\n"), []
-    for number, body in enumerate(objects, 1):
-        places.append(len(written))
-        written += b"%d 0 obj\n%s\nendobj\n" % (number, body)
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    size = len(objects) + 1
-    end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer << /Size {size} /Root 1 0 R {trailer} >>\n"
-    return bytes(written) + f"{end}startxref\n{len(written)}\n%%EOF".encode()
+    return assembled(objects, trailer)
 
 
 def packed(content, times=1):
@@ -66,26 +51,23 @@ def packed(content, times=1):
 
 def bookmarks(count):
     """Bookmarks, each inside the one before."""
-    return tuple(
-        b"<< /Title (t) /First %d 0 R /Dest [4 0 R /Fit] >>" % (7 + number)
-        for number in range(count)
-    )
+    entry = b"<< /Title (t) /First %d 0 R /Dest [4 0 R /Fit] >>"
+    return [entry % (7 + number) for number in range(count)]
 
 
-HELLO = "Hello world"
 HOSTILE = {
     "a stream of zeros in itself": lambda: pdf(*packed(bytes(1 << 28), 2)),
     "memory for one text": lambda: pdf(
         *packed(b"BT /F1 10 Tf (%s) Tj ET" % (b"word " * (1 << 23)))
     ),
     "a form that draws itself": lambda: pdf(
-        b"/X Do " + TEXT.encode(), more=(stream(b"/X Do /X Do", FORM),)
+        b"/X Do " + DRAWN, more=[stream(b"/X Do /X Do", FORM)]
     ),
     "a page tree in itself": lambda: pdf(kids="2 0 R 2 0 R", count=2),
     "pages that are not there": lambda: pdf(count=1_000_000_000),
     "a negative number of pages": lambda: pdf(count=-5),
-    "deep bookmarks": lambda: pdf(catalog="/Outlines 6 0 R", more=bookmarks(20_000)),
-    "deep operands": lambda: pdf(b"[" * 500_000 + TEXT.encode()),
+    "deep bookmarks": lambda: pdf(more=bookmarks(20_000)),
+    "deep operands": lambda: pdf(b"[" * 500_000 + DRAWN),
     "a table that follows itself": lambda: pdf(trailer="/Prev 9"),
 }
 
@@ -117,8 +99,7 @@ def test_hostile_pdf_files_end_within_their_limits(tmp_path, name, reader):
 
 
 def test_a_cut_file_is_read_as_far_as_it_goes_and_said_to_be_cut(tmp_path, reader):
-    content = pdf()
-    file = tmp_path / "a.pdf"
+    content, file = pdf(), tmp_path / "a.pdf"
     for length in range(0, len(content), 60):
         file.write_bytes(content[:length])
         if outcome(reader, file):
@@ -131,26 +112,25 @@ def test_a_file_that_ends_the_reader_is_named_and_the_next_is_read(
 ):
     # of 10 seconds
     monkeypatch.setattr("selfrag.common.child_process._WALL_TIME", 0.02)
-    files = [tmp_path / "slow.pdf", tmp_path / "good.pdf"]
-    files[0].write_bytes(pdf(*packed(TEXT.encode() * 100_000)))
-    files[1].write_bytes(pdf())
+    slow, good = tmp_path / "slow.pdf", tmp_path / "good.pdf"
+    slow.write_bytes(pdf(*packed(DRAWN * 100_000)))
+    good.write_bytes(pdf())
     with IsolatedReader() as reader:
         reader.start()
         with refused(r"slow\.pdf: .*10 seconds"):
-            reader.read(files[0], ".pdf", "a")
+            reader.read(slow, ".pdf", "a")
         monkeypatch.undo()
-        assert reader.read(files[1], ".pdf", "a").text.strip() == HELLO
+        assert reader.read(good, ".pdf", "a").text.strip() == HELLO
 
 
 def test_many_threads_share_a_reader(tmp_path, reader):
-    files = []
-    for number in range(24):
-        files.append(tmp_path / f"{number}.pdf")
-        files[-1].write_bytes(pdf(TEXT.replace("world", f"number {number}").encode()))
+    def read(number):
+        file = tmp_path / f"{number}.pdf"
+        file.write_bytes(pdf(TEXT.replace("world", f"number {number}").encode()))
+        return reader.read(file, ".pdf", "a").text.strip()
+
     with ThreadPoolExecutor(8) as pool:
-        texts = list(
-            pool.map(lambda file: reader.read(file, ".pdf", "a").text.strip(), files)
-        )
+        texts = list(pool.map(read, range(24)))
     assert texts == [f"Hello number {number}" for number in range(24)]
 
 
@@ -163,30 +143,27 @@ def test_the_first_pages_of_a_long_file_are_read_alone(tmp_path):
     assert (document.pages, document.text.split()) == (2, ["Hello", "world"] * 2)
 
 
-def test_a_script_without_a_guard_reads_documents_relative_to_its_folder(tmp_path):
+SCRIPT = """
+from pathlib import Path
+from retrieval.documents.isolation import IsolatedReader
+print(IsolatedReader().read(Path('a.pdf'), '.pdf', 'a').text.strip())
+"""
+
+
+def test_a_script_without_a_guard_reads_documents_relative_to_its_folder(
+    tmp_path, process
+):
     (tmp_path / "a.pdf").write_bytes(pdf())
-    (tmp_path / "script.py").write_text(
-        "from pathlib import Path\n"
-        "from retrieval.documents.isolation import IsolatedReader\n"
-        "print(IsolatedReader().read(Path('a.pdf'), '.pdf', 'a').text.strip())\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (run.stdout, run.stderr) == (f"{HELLO}\n", "")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = process(sys.executable, "script.py", cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (f"{HELLO}\n", "")
 
 
 def test_damaged_bytes_never_end_in_a_traceback(tmp_path, reader):
-    content = pdf(catalog="/Outlines 6 0 R", more=bookmarks(3))
-    file = tmp_path / "a.pdf"
+    content, file = pdf(more=bookmarks(3)), tmp_path / "a.pdf"
     for place in range(0, len(content), 7):
-        file.write_bytes(
-            content[:place] + bytes([content[place] ^ 0x15]) + content[place + 1 :]
-        )
+        changed = bytes([content[place] ^ 0x15])
+        file.write_bytes(content[:place] + changed + content[place + 1 :])
         outcome(reader, file)
 
 

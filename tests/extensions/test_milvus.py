@@ -156,16 +156,16 @@ def test_another_encoder_or_language_is_refused(tmp_path, index, address, make_e
     second_encoder = make_encoder(fingerprint="words-2")
     with refused("built with another encoder"):
         remote.open_index(address, second_encoder)
-    other, plain = tmp_path / "other", tmp_path / "plain"
-    index_passages(ROWS[:5], other, encoder=second_encoder)
-    index_passages(ROWS[:5], plain, encoder=make_encoder(), language="none")
+    foreign, bare = tmp_path / "foreign", tmp_path / "bare"
+    index_passages(ROWS[:5], foreign, encoder=second_encoder)
+    index_passages(ROWS[:5], bare, encoder=make_encoder(), language="none")
     with refused("filled with another encoder"):
-        remote.push_index(other, address)
+        remote.push_index(foreign, address)
     with refused("has language english, not none"):
-        remote.push_index(plain, address)
+        remote.push_index(bare, address)
     assert len(Collection.open(address)) == 60
     address += "/plain"
-    remote.push_index(plain, address)
+    remote.push_index(bare, address)
     assert len(remote.open_index(address, make_encoder())(["river"], 3)[0]) == 3
     with refused("has no words"):
         remote.open_index(address, make_encoder(), mode="hybrid")

@@ -5,6 +5,7 @@ import shutil
 
 import pypdf
 import pytest
+from pdf_objects import assembled
 from PIL import Image, ImageDraw, ImageFont
 from refusals import refused
 
@@ -35,13 +36,7 @@ def pdf(*contents, page="", catalog="", more=()):
         size = len(content.encode("cp1252"))
         objects.append(f"<< /Length {size} >>\nstream\n{content}\nendstream")
     objects[1] = f"<< /Type /Pages /Kids [{kids}] /Count {len(contents)} >>"
-    written, table = b"%PDF-1.4\n", ""
-    for number, body in enumerate(objects, 1):
-        table += f"{len(written):010} 00000 n \n"
-        written += f"{number} 0 obj\n{body}\nendobj\n".encode("cp1252")
-    size = len(objects) + 1
-    end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer << /Size {size} /Root 1 0 R >>\n"
-    return written + f"{end}startxref\n{len(written)}\n%%EOF".encode()
+    return assembled([body.encode("cp1252") for body in objects])
 
 
 def drawn(x, y, text, size=10):
