@@ -304,6 +304,7 @@ if TYPE_CHECKING:
         Finish,
         Generate,
         Generated,
+        Internals,
         RequestResult,
         Retrieve,
         Retrieved,
@@ -404,7 +405,7 @@ _NAMES = {
     "selfrag.reflection.judgment": "Judgment JudgmentSource",
     "selfrag.reflection.labels": "GROUPS ISREL ISSUP ISUSE Label LabelSet RETRIEVE Role",
     "selfrag.reflection.requests": (
-        "Constraint Failed Finish Generate Generated RequestResult Retrieve Retrieved "
+        "Constraint Failed Finish Generate Generated Internals RequestResult Retrieve Retrieved "
         "Steps ask"
     ),
     "selfrag.reflection.weights": "Weights",
@@ -513,6 +514,7 @@ __all__ = [
     "Finish",
     "Generate",
     "Generated",
+    "Internals",
     "RequestResult",
     "Retrieve",
     "Retrieved",

@@ -36,6 +36,7 @@ class EngineLimits:
     max_watch: int = 128  # most `watch_ids` of a request
     adapters: frozenset[str] = frozenset()  # adapter names a request may ask for
     activated: frozenset[str] = frozenset()  # those of them that are activated LoRA
+    inspects: bool = False  # whether requests may have a seed or ask for internals
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,12 @@ def check_process(pid: int) -> None:
         )
 
 
+INSPECTS_NOT = (
+    "this engine gives no attention, hidden states or random draws; "
+    "the transformers engine does (--engine transformers)"
+)
+
+
 def refusal(request: Generate, limits: EngineLimits) -> str | None:
     """Return one line on why `request` cannot be served within `limits`, or None.
 
@@ -116,6 +123,10 @@ def refusal(request: Generate, limits: EngineLimits) -> str | None:
         return "allowed_ids and constraint exclude each other"
     if request.adapter is not None and request.adapter not in limits.adapters:
         return f"unknown adapter {request.adapter!r}; loaded: {', '.join(sorted(limits.adapters)) or 'none'}"
+    if (request.inspect or request.seed is not None) and not limits.inspects:
+        return INSPECTS_NOT
+    if not 0 <= request.inspect < prompt or (request.seed or 0) < 0:
+        return f"inspect={request.inspect}, seed={request.seed}; give 0 to {prompt - 1}, and a seed from 0"
     every = (
         *request.prompt_ids,
         *watch,

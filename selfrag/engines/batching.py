@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from selfrag.common.errors import EngineError
 from selfrag.engines.base import BaseEngine, Ticket, common_length
-from selfrag.reflection.requests import Failed, Finish, Generate, Generated
+from selfrag.reflection.requests import (
+    Failed,
+    Finish,
+    Generate,
+    Generated,
+    Internals,
+)
 from selfrag.runtime.sessions import TicketResult
 
 if TYPE_CHECKING:
@@ -208,6 +214,7 @@ class RunningRequest:
     logprobs: list[float] = field(default_factory=list)
     # one row [watched ids] a token
     watched: list[NDArray[np.float32]] = field(default_factory=list)
+    internals: Internals | None = None  # of its prompt
 
     @property
     def computed(self) -> tuple[int, ...]:
@@ -222,6 +229,7 @@ class RunningRequest:
             np.stack(self.watched),
             finish,
             self.cached,
+            self.internals,
         )
 
     def end(self, eos_ids: Collection[int], longest: int) -> Generated | Failed | None:

@@ -40,7 +40,7 @@ from selfrag.engines.transformers_model import (
     row_of,
 )
 from selfrag.engines.transformers_model import TransformersConfig as TransformersConfig
-from selfrag.reflection.requests import Failed, Generate, Generated
+from selfrag.reflection.requests import Failed, Generate, Generated, Internals
 from selfrag.runtime.sessions import TicketResult
 
 
@@ -60,6 +60,7 @@ class TransformersEngine(BatchingEngine):
             model.vocab_size,
             adapters=model.adapters,
             activated=frozenset(model.invocations),
+            inspects=True,
         )
         self._prefixes: PrefixCache[CachedPrefix] = PrefixCache(
             config.prefix_cache_mib << 20
@@ -131,6 +132,12 @@ class TransformersEngine(BatchingEngine):
         self._check_open()
         assert self._model is not None  # noqa: S101 - only `_die` clears it
         return self._model
+
+
+def draw(logprobs: Tensor, seed: int, position: int) -> Tensor:
+    """Return an id at random from log-probabilities [vocabulary], the same for the same seed and position."""
+    noise = np.random.default_rng((seed, position)).gumbel(size=len(logprobs))
+    return (logprobs + torch.from_numpy(noise).to(logprobs)).argmax()
 
 
 MOST_CHECKED = 64
@@ -213,6 +220,7 @@ class RunningBatch:
                 row.cached = prompt.cached - computed.pop(
                     row.request.prompt_ids[: scope.base_length], 0
                 )
+                row.internals = self._inspect(row.request, prompt)
             results = self._choose(
                 chunk, torch.stack([prompt.logits for prompt in prefilled])
             )
@@ -226,6 +234,15 @@ class RunningBatch:
                 self.rows.append(row)
             self._cache.add(joining)
         return done
+
+    def _inspect(self, request: Generate, prompt: PrefilledPrompt) -> Internals | None:
+        """Compute the last ids of a prompt once more, alone, and return what the model does on them."""
+        if not request.inspect:
+            return None
+        # the id before them predicts the first of them
+        start = len(request.prompt_ids) - request.inspect - 1
+        prefix = CachedPrefix.joined(prompt.pieces).part(0, start) if start else None
+        return self._model.inspect(request.prompt_ids[start:], prefix, self._adapter)
 
     def _scope(self, prompt: tuple[int, ...]) -> PrefixScope:
         invocation = self._model.invocations.get(self._adapter or "")
@@ -480,6 +497,8 @@ class RunningBatch:
                 chosen[index] = allowed[logprobs[index, allowed].argmax()]
             elif row.matcher is not None:
                 row.stuck = not row.matcher.accept(int(chosen[index]))
+            elif row.request.seed is not None:
+                chosen[index] = draw(logprobs[index], row.request.seed, len(row.ids))
         values = logprobs.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
         watched = self._watched(rows, logprobs)
         for index, (row, token_id) in enumerate(

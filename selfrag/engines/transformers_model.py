@@ -19,7 +19,7 @@ from selfrag.common.errors import EngineError, UserError, count_of, require
 from selfrag.common.plugins import load_present
 from selfrag.common.reading import read_json
 from selfrag.engines.base import Architecture, check_model, reason
-from selfrag.reflection.requests import Generate
+from selfrag.reflection.requests import Generate, Internals
 
 if TYPE_CHECKING:
     from selfrag.engines.grammars import Grammars, Matcher
@@ -130,6 +130,36 @@ class LoadedModel:
             ) from error
         logits: Tensor = output.logits[:, -count:].float()
         return logits
+
+    def inspect(
+        self, ids: Sequence[int], prefix: CachedPrefix | None, adapter: str | None
+    ) -> Internals:
+        """Return what the model does on all `ids` but the first, which follow a prefix."""
+        self._switch(adapter)
+        cache, width = padded_cache([prefix])
+        usual = self.module.config._attn_implementation
+        self.module.set_attn_implementation("eager")  # others keep no attention
+        try:
+            output = self.module(
+                input_ids=torch.tensor([ids], device=self.device),
+                position_ids=torch.arange(
+                    width, width + len(ids), device=self.device
+                ).unsqueeze(0),
+                use_cache=True,
+                output_attentions=True,
+                output_hidden_states=True,
+                **{self._cache_name: cache},
+            )
+        finally:
+            self.module.set_attn_implementation(usual)
+        logprobs = torch.log_softmax(output.logits[0, :-1].float(), dim=-1)
+        entropies = torch.special.entr(logprobs.exp()).sum(dim=-1)
+        attention = output.attentions[-1][0, :, 1:].float().mean(dim=0)
+        states = output.hidden_states  # that of the embeddings and one a layer
+        state = states[len(states) // 2][0, -1].float()
+        return Internals(
+            entropies.cpu().numpy(), attention.cpu().numpy(), state.cpu().numpy()
+        )
 
     def matcher(self, request: Generate) -> Matcher | None:
         """Return a matcher for the constraint of a request, or None if it has none."""

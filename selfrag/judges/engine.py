@@ -38,9 +38,12 @@ from selfrag.reflection.requests import (
     Finish,
     Generate,
     Generated,
+    Internals,
     RequestResult,
     Steps,
     TokenIds,
+    ask,
+    failure_of,
 )
 from selfrag.runtime.sessions import close
 from selfrag.tokenization import TextCodec
@@ -60,22 +63,31 @@ ENDED = {
 """The words of OpenAI-compatible servers."""
 
 
-def tokens(
-    codec: TextCodec, ids: Sequence[int], generated: Generated, watch: Sequence[int]
-) -> tuple[TokenLogprob, ...]:
-    """Return one entry a token of the text; `ids` are the generated ones up to where the text ends.
+def pieces(codec: TextCodec, ids: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+    """Yield for each token where its decoding begins, the text from there to the token, and its own text.
 
     A token that ends in the middle of a character has no text of its own; the token that completes it has all of it.
     """
-    entries = []
     # positions before which all text is complete; a window begins at one, never inside a character
     ends = [0]
-    for position, token_id in enumerate(ids):
+    for position in range(len(ids)):
         begin = ends[max(0, len(ends) - WINDOW)]
         before = codec.decode(ids[begin : ends[-1]])
         text = codec.decode(ids[begin : position + 1])
-        incomplete = text.endswith("\ufffd") and position - ends[-1] < LONGEST - 1
-        text = "" if incomplete else text.removeprefix(before)
+        if text.endswith("\ufffd") and position - ends[-1] < LONGEST - 1:
+            yield begin, before, ""
+            continue
+        yield begin, before, text.removeprefix(before)
+        ends.append(position + 1)
+
+
+def tokens(
+    codec: TextCodec, ids: Sequence[int], generated: Generated, watch: Sequence[int]
+) -> tuple[TokenLogprob, ...]:
+    """Return one entry a token of the text; `ids` are the generated ones up to where the text ends."""
+    entries = []
+    for position, (begin, before, text) in enumerate(pieces(codec, ids)):
+        token_id = ids[position]
         logprob = generated.token_logprobs[position]
         top: dict[str, float] = {}
         for alternative, value in zip(
@@ -87,8 +99,6 @@ def tokens(
         top[text] = logprob
         ranked = sorted(top.items(), key=lambda pair: -pair[1]) if watch else ()
         entries.append(TokenLogprob(text, logprob, tuple(ranked)))
-        if not incomplete:
-            ends.append(position + 1)
     return tuple(entries)
 
 
@@ -272,6 +282,37 @@ class EngineExecutor(Executor):
             yield from score_options(prefixes, encoded, enders, self.limits.max_watch)
         )
 
+    def inspect_steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Internals | Failed]]:
+        """Return for each request what the model does inside on its `prefill` and at the end of the turn after it."""
+        codec, end_id = self.renderer.text, self.renderer.end_id
+        inspections = []
+        for request in requests:
+            reply = codec.encode(request.prefill)
+            ids = (*self.renderer.prompt(request.prompt), *reply, end_id)
+            inspections.append(
+                Generate(ids, 1, adapter=request.adapter, inspect=len(reply) + 1)
+            )
+        internals: list[Internals | Failed] = []
+        results = yield from ask(inspections)
+        for inspection, result in zip(inspections, results, strict=True):
+            if isinstance(result, Failed) or result.internals is None:
+                internals.append(Failed(failure_of(result)))
+                continue
+            item = result.internals
+            texts = [text for *_, text in pieces(codec, inspection.prompt_ids[:-1])]
+            # the end of the turn has a state alone
+            internals.append(
+                Internals(
+                    item.entropies[:-1],
+                    item.attention[:-1, :-1],
+                    item.state,
+                    tuple(texts),
+                )
+            )
+        return internals
+
     def close(self) -> None:
         """Free the engine."""
         if self.engine is not None:
@@ -286,9 +327,10 @@ class EngineExecutor(Executor):
         prompt = self.renderer.prompt(request.prompt)
         text = None
         if request.max_tokens > 0:
-            if request.temperature:
+            temperature = request.temperature
+            if temperature is not None and temperature != (request.seed is not None):
                 raise UserError(
-                    f"temperature={request.temperature:g}: engines decode greedily; ask for 0"
+                    f"temperature={temperature:g}: engines decode greedily; ask for 0, or for 1 with a seed"
                 )
             watch: TokenIds = ()
             if request.top_logprobs:
@@ -303,6 +345,7 @@ class EngineExecutor(Executor):
                 watch_ids=watch,
                 adapter=request.adapter,
                 constraint=request.constraint,
+                seed=request.seed,
             )
         score = partial(
             plan,

@@ -104,6 +104,8 @@ def body(
     }
     if request.temperature is not None:
         content["temperature"] = request.temperature
+    if request.seed is not None:
+        content["seed"] = request.seed
     if request.sentence and continuation is Continuation.VLLM:
         content |= {"stop": list(STOPS), "include_stop_str_in_output": True}
     content |= _constraint_fields(request.constraint, constraint_mode)

@@ -19,7 +19,7 @@ from selfrag.common.errors import UserError
 from selfrag.reflection.findings import Reflection
 from selfrag.reflection.inputs import JudgeInput, Message, Site
 from selfrag.reflection.judge import Cost
-from selfrag.reflection.requests import Constraint, Failed, Steps, Usage
+from selfrag.reflection.requests import Constraint, Failed, Internals, Steps, Usage
 from selfrag.runtime import finish
 
 DIALECT = "chat"
@@ -107,6 +107,7 @@ class ModelRequest:
     sentence: bool = False
     # whether reasoning stays in the text, for a caller who has a text written piece by piece
     keeps_reasoning: bool = False
+    seed: int | None = None  # of text that is drawn at random, at temperature 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +257,18 @@ class Executor(Protocol):
         """
         raise UserError(
             "this model gives no probabilities of texts that it did not write; ask it without options"
+        )
+
+    def inspect_steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Internals | Failed]]:
+        """Return for each request what the model does inside on its `prefill` as a reply, and the state at its end.
+
+        Raises:
+            UserError: the model is one that nobody looks into.
+        """
+        raise UserError(
+            "this model gives no attention or hidden states; the transformers engine does (--engine transformers)"
         )
 
     def run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:

@@ -75,7 +75,7 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Continue a prompt greedily.
+    """Continue a prompt, greedily unless it has a seed.
 
     Attributes:
         prompt_ids: the whole prompt, BOS included.
@@ -86,6 +86,8 @@ class Generate:
         adapter: name of a LoRA adapter of the engine, or None for the base model.
         constraint: form of the whole new text; where it is complete, only a stop id or EOS may follow. All
             log-probabilities are then those of the allowed tokens only. Not together with `allowed_ids`.
+        seed: draws free text at random, at temperature 1; None takes the most probable ids.
+        inspect: how many of the last prompt ids `Generated.internals` is about; 0 for no internals.
     """
 
     prompt_ids: tuple[int, ...]
@@ -95,6 +97,19 @@ class Generate:
     watch_ids: tuple[int, ...] = ()
     adapter: str | None = None
     constraint: Constraint | None = None
+    seed: int | None = None
+    inspect: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Internals:
+    """What a model computes inside on the last tokens of a text."""
+
+    entropies: NDArray[np.float32]  # [tokens], in nats, of what was predicted there
+    # [tokens, ids of the text]: from each token to all of the text, mean over the heads of the last layer
+    attention: NDArray[np.float32]
+    state: NDArray[np.float32]  # [size]: hidden state of the last id, middle layer
+    texts: tuple[str, ...] = ()  # of all tokens of the text, if it was given as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,7 @@ class Generated:
         watched: float32 array [T, len(watch_ids)] of natural log-probabilities under the raw model (see `constraint`).
         finish: why it ended.
         cached_tokens: prompt tokens that were not computed again.
+        internals: of the last prompt ids, where the request inspects them.
     """
 
     token_ids: tuple[int, ...]
@@ -114,6 +130,7 @@ class Generated:
     watched: NDArray[np.float32] = field(repr=False)
     finish: Finish
     cached_tokens: int = 0
+    internals: Internals | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

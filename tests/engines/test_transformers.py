@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfrag.common.errors import EngineError, UserError
 from selfrag.engines.batching import PrefixCache, look_up, shared_prefixes
-from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+from selfrag.engines.transformers import TransformersConfig, TransformersEngine, draw
 from selfrag.engines.transformers_model import LoadedModel
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
 
@@ -118,6 +118,57 @@ REQUESTS = st.builds(
 def test_any_batch_gives_what_each_request_gives_alone(engine, reference, batch):
     for got, request in zip(serve(engine, batch), batch, strict=True):
         assert_same(got, reference(request))
+
+
+def test_internals_are_those_of_a_pass_over_the_whole_text(checkpoint, engine):
+    model = AutoModelForCausalLM.from_pretrained(
+        checkpoint, attn_implementation="eager"
+    ).eval()
+    prompts = [STEMS[1], STEMS[1] + (5, 6, 7), (9, 8)]
+    counts = [43, 2, 1]
+    requests = [
+        Generate(ids, 3, inspect=count)
+        for ids, count in zip(prompts, counts, strict=True)
+    ]
+    for served in (serve(engine, requests), serve(engine, requests[::-1])[::-1]):
+        for ids, count, result in zip(prompts, counts, served, strict=True):
+            with torch.inference_mode():
+                output = model(
+                    input_ids=torch.tensor([ids]),
+                    output_attentions=True,
+                    output_hidden_states=True,
+                )
+            inside = result.internals
+            logprobs = torch.log_softmax(output.logits[0], dim=-1)
+            entropies = -(logprobs.exp() * logprobs).sum(dim=-1)
+            expected = entropies[-count - 1 : -1]
+            assert inside.entropies == pytest.approx(expected.numpy(), abs=1e-4)
+            attention = output.attentions[-1][0].mean(dim=0)[-count:]
+            assert inside.attention == pytest.approx(attention.numpy(), abs=1e-4)
+            middle = output.hidden_states[model.config.num_hidden_layers // 2][0, -1]
+            assert inside.state == pytest.approx(middle.numpy(), abs=1e-3)
+    plain, whole, negative = serve(
+        engine,
+        [
+            Generate((9, 8), 3),
+            Generate((9, 8), 3, inspect=2),
+            Generate((9, 8), 3, seed=-1),
+        ],
+    )
+    assert plain.internals is None
+    assert whole.reason.startswith("inspect=2, seed=None; give 0 to 1, ")
+    assert negative.reason.startswith("inspect=0, seed=-1; ")
+
+
+def test_draws_are_random_and_the_same_for_a_seed(engine):
+    requests = [Generate((7, 8, 9), 8, seed=seed) for seed in range(6)]
+    together = [result.token_ids for result in serve(engine, requests)]
+    alone = [serve(engine, [request])[0].token_ids for request in requests]
+    assert together == alone
+    logprobs = torch.log(torch.tensor([0.7, 0.2, 0.1]))
+    drawn = [int(draw(logprobs, seed, 3)) for seed in range(3000)]
+    shares = np.bincount(drawn) / len(drawn)
+    assert shares == pytest.approx([0.7, 0.2, 0.1], abs=0.03)
 
 
 def test_long_answers_outgrow_their_buffers_up_to_the_end_of_the_context(

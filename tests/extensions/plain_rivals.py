@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import random
 import re
+import string
 import tomllib
 import zlib
 from importlib.resources import files
 
+import numpy as np
 from reference_chat import WORDS, Talker, TalkingExecutor, first_sentence
 
 from retrieval.passage import Passage
+from selfrag.extensions.adaptive import words as word_lists
 from selfrag.reflection.labels import ISREL
+from selfrag.reflection.requests import Internals
 
 PROMPTS = tomllib.loads(
     (files("selfrag.extensions.adaptive") / "prompts.toml").read_text(encoding="utf-8")
@@ -45,6 +49,23 @@ class Thinker(Talker):
             words = ("Follow up: Who", "Follow-up: When\n", "So the final answer is:")
         return draw.choice(words), draw.choice((-0.05, -0.125, -1.5, -draw.random()))
 
+    def drawn(self, seed):
+        """The same model at temperature 1."""
+        return Thinker((self.seed, seed))
+
+    def inside(self, prompt, reply):
+        """Entropies, attention and a state, on tokens of at most three signs."""
+        texts = [re.findall(r"\s*\S{1,3}|\s+", text) for text in (prompt, reply)]
+        rng = np.random.default_rng(zlib.crc32(repr((self.seed, reply)).encode()))
+        count, every = len(texts[1]), len(texts[0]) + len(texts[1])
+        attention = np.tril(rng.random((count, every)) ** 8, every - count)
+        return Internals(
+            rng.choice((0.1, 0.3, 0.9, 4.0), p=(0.4, 0.2, 0.2, 0.2), size=count),
+            attention,
+            rng.choice((0, 0, 0, 1e-3, 1)) * rng.standard_normal(8),
+            (*texts[0], *texts[1]),
+        )
+
 
 class LoggingExecutor(TalkingExecutor):
     """Runs a model and notes what it is count_asked; without `stops` a sentence does not end a text."""
@@ -55,6 +76,23 @@ class LoggingExecutor(TalkingExecutor):
 
     def complete(self, request):
         count_asked = request.prompt.messages[0].content
+        if request.seed is not None:
+            assert request.temperature == 1
+            self.log.append(
+                (
+                    "draw",
+                    count_asked,
+                    request.prefill,
+                    request.max_tokens,
+                    request.seed,
+                )
+            )
+            if not self.stops:
+                object.__setattr__(request, "sentence", False)
+            usual, self.talker = self.talker, self.talker.drawn(request.seed)
+            completion = super().complete(request)
+            self.talker = usual
+            return completion
         if request.slots:
             self.log.append(("label", count_asked))
         elif self.stops:
@@ -63,6 +101,15 @@ class LoggingExecutor(TalkingExecutor):
             self.log.append(("write", count_asked, request.prefill, request.max_tokens))
             object.__setattr__(request, "sentence", False)
         return super().complete(request)
+
+    def inspect_steps(self, requests):
+        internals = []
+        for request in requests:
+            prompt = request.prompt.messages[0].content
+            self.log.append(("inspect", prompt, request.prefill))
+            internals.append(self.talker.inside(prompt, request.prefill))
+        return internals
+        yield []
 
 
 def pool(query, k):
@@ -107,6 +154,7 @@ def judge():
 
 
 JUDGE = judge()
+STOP_WORDS = set(word_lists.STOP_WORDS.split())
 
 
 class Plain:
@@ -240,6 +288,173 @@ class Plain:
             query = f"{y.strip()} {self.question}" if t else self.question
             y = self.write(self.prompt("chain", self.search(query)), most)[0]
         return final(y)
+
+    def unsure(self, y, s, theta, n):
+        """Equations 1 to 4 on the words of `s` behind `y`: where the first unsure word begins, and its query."""
+        prompt = self.prompt("chain")
+        self.log.append(("inspect", prompt, y + s))
+        inside = self.talker.inside(prompt, y + s)
+        whole, spans = prompt + y + s, []
+        for text in inside.texts:
+            begin = spans[-1][1] if spans else 0
+            spans.append((begin, begin + len(text)))
+        rows = len(inside.texts) - len(inside.entropies)
+
+        def grouped(tokens):
+            groups = []
+            for token in tokens:
+                if not groups or whole[spans[token][0]].isspace():
+                    groups.append([])
+                groups[-1].append(token)
+            return groups
+
+        def plain(group):
+            text = whole[spans[group[0]][0] : spans[group[-1]][1]].strip()
+            return text.strip(string.punctuation)
+
+        def means_something(group):
+            return plain(group) != "" and plain(group).lower() not in STOP_WORDS
+
+        sentence = [
+            t for t in range(rows, len(spans)) if spans[t][0] >= len(prompt + y)
+        ]
+        peak = {
+            j: max(
+                (inside.attention[i - rows, j] for i in sentence if i > j), default=0
+            )
+            for j in sentence
+        }
+        total = sum(peak.values())
+        for group in grouped(sentence):
+            share = sum(peak[j] for j in group) / total if total else 0
+            entropy = sum(inside.entropies[j - rows] for j in group) / len(group)
+            if share * len(grouped(sentence)) * entropy <= theta:
+                continue
+            if not means_something(group):
+                continue
+            asked = prompt.rindex(self.question)
+            ends = asked + len(self.question)
+            of_question = [
+                t for t in range(rows) if spans[t][1] > asked and spans[t][0] < ends
+            ]
+            scored = []
+            for words in (of_question, range(rows, group[0])):
+                for word in filter(means_something, grouped(words)):
+                    weight = sum(
+                        inside.attention[i - rows, j] for i in group for j in word
+                    )
+                    scored.append((weight / len(group), word))
+            top = sorted(scored, key=lambda pair: -pair[0])[:n]
+            query = " ".join(plain(word) for _, word in sorted(top, key=lambda p: p[1]))
+            cut = spans[group[0]][0] - len(prompt + y)
+            return cut, query or self.question
+        return None
+
+    def dragin(self, theta=1.2, n=40, length=64, most=256):
+        """Section 3: generate, cut before the first unsure word, search, and generate on from there."""
+        y, used = "", 0
+        while used < most:
+            room = min(length, most - used)
+            s, tokens, ended = self.part(self.prompt("chain"), room, y, first_sentence)
+            if s.strip() and not re.search("answer is", s, re.I):
+                hit = self.unsure(y, s, theta, n)
+                if hit:
+                    cut, query = hit
+                    y += s[:cut]
+                    prompt = self.prompt("chain", self.search(query))
+                    s, tokens, ended = self.part(prompt, room, y, first_sentence)
+            y += s
+            used += max(1, len(tokens))
+            if ended or re.search("answer is", y, re.I):
+                break
+        return final(y)
+
+    def uncertainty(self, prompt, begun, tokens, by_sentence, samples):
+        """Equation 3: the mean logarithm of the eigenvalues of the Gram matrix of states at the ends of samples."""
+        texts = []
+        for seed in range(samples):
+            self.log.append(("draw", prompt, begun, tokens, seed))
+            usual, self.talker = self.talker, self.talker.drawn(seed)
+            text, written, _ = self.reply(prompt, begun, tokens)
+            self.talker = usual
+            if by_sentence and self.stops:
+                text = ""
+                for token, _ in written:
+                    text += token
+                    if token.endswith((".", "!", "?")) or "\n" in token:
+                        break
+            if text.strip():
+                texts.append(text)
+        states = []
+        for text in texts:
+            self.log.append(("inspect", prompt, begun + text))
+            state = self.talker.inside(prompt, begun + text).state
+            states.append(state - sum(state) / len(state))
+        if not states:
+            return math.inf
+        gram = [[float(a @ b) for b in states] for a in states]
+        values = np.linalg.eigvalsh(np.array(gram) + 1e-3 * np.eye(len(gram)))
+        return sum(map(math.log, values)) / len(gram)
+
+    def sure_words(self, tokens, last, sure):
+        """The words of a sentence that are sure, or were there before."""
+        parts = []
+        for token, logprob in tokens:
+            if not parts or token[:1].isspace():
+                parts.append(["", 1.0])
+            parts[-1][0] += token
+            parts[-1][1] = min(parts[-1][1], math.exp(logprob))
+        words = []
+        for text, probability in parts:
+            word = text.strip().strip(string.punctuation)
+            seen = word in self.question or word in last
+            if word and word.lower() not in STOP_WORDS:
+                words += [word] * (seen or probability >= sure)
+        return " ".join(words) or self.question
+
+    def seakr(
+        self, delta=-6.0, samples=3, sure=0.9, steps=7, cap=5, length=64, most=30
+    ):
+        """Section 3: search where unsure, keep the passage that leaves least doubt, answer in the surer way."""
+        docs, chain, last, asked = [], "", "", set()
+
+        def step(passages):
+            prompt = self.prompt("chain", passages)
+            s, tokens, ended = self.part(prompt, length, chain, first_sentence)
+            doubt = math.inf
+            if s.strip():
+                doubt = self.uncertainty(prompt, chain, length, True, samples)
+            return doubt, s, tokens, ended
+
+        for _ in range(steps):
+            doubt, s, tokens, ended = step(docs)
+            if re.search("answer is", s, re.I):
+                break
+            if doubt > delta:
+                query = self.sure_words(tokens, last, sure)
+                if query in asked:
+                    break
+                asked.add(query)
+                fresh = [p for p in self.search(query) if p not in docs]
+                drafts = [(step([*docs, p]), p) for p in fresh]
+                if not drafts:
+                    break
+                (doubt, s, tokens, ended), best = min(drafts, key=lambda d: d[0][0])
+                docs.append(best)
+                if re.search("answer is", s, re.I):
+                    break
+            chain, last = chain + s, s
+            if ended or len(docs) >= cap:
+                break
+        answers = []
+        for passages in (docs, [Passage("", chain.strip())] if chain.strip() else []):
+            prompt = self.prompt("chain", passages)
+            text = self.write(prompt, most)[0]
+            doubt = math.inf
+            if text.strip():
+                doubt = self.uncertainty(prompt, "", most, False, samples)
+            answers.append((doubt, text))
+        return final(min(answers, key=lambda pair: pair[0])[1])
 
     def max_probability(self, threshold=0.5):
         self.log.append(("write", self.prompt("read"), "", self.tokens))

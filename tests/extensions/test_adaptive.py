@@ -6,6 +6,7 @@ import math
 import zlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from plain_rivals import LoggingExecutor, Plain, Thinker, find
 from reference_chat import TalkingExecutor
@@ -29,11 +30,13 @@ from selfrag.evaluation.systems import endpoint_system
 from selfrag.evaluation.task import CLOSED
 from selfrag.extensions.adaptive.adaptive_rag import AdaptiveRAG
 from selfrag.extensions.adaptive.crag import CRAG, SelfCRAG
+from selfrag.extensions.adaptive.dragin import Dragin
 from selfrag.extensions.adaptive.flare import Flare
 from selfrag.extensions.adaptive.ircot import _CONCLUDES, IRCoT
 from selfrag.extensions.adaptive.iter_retgen import IterRetGen
 from selfrag.extensions.adaptive.method import Always, Never
 from selfrag.extensions.adaptive.reader import QuestionWork, Reader, Written
+from selfrag.extensions.adaptive.seakr import SeaKR
 from selfrag.extensions.adaptive.self_ask import SelfAsk
 from selfrag.extensions.adaptive.system import FLARE, AdaptiveModel
 from selfrag.extensions.adaptive.system import METHODS as METHOD_ENTRIES
@@ -46,7 +49,7 @@ from selfrag.extensions.adaptive.uncertainty import (
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.reflection_prompts import reflection_wording
 from selfrag.judges.wire import TokenLogprob
-from selfrag.reflection.requests import Retrieve
+from selfrag.reflection.requests import Internals, Retrieve
 from selfrag.runtime import QuestionAnswered, QuestionFailed, drive, finish
 
 MODELS = 500
@@ -60,6 +63,8 @@ METHODS = {
     "max_probability": MaxProbability(),
     "adaptive_rag": AdaptiveRAG(),
     "crag": CRAG(judge="plain_rivals:JUDGE"),
+    "dragin": Dragin(),
+    "seakr": SeaKR(samples=3, tokens=30),
 }
 
 
@@ -87,7 +92,7 @@ def reader_of(seed, **options):
     """A random model as methods have it."""
     executor = LoggingExecutor(Thinker(seed), **options)
     model = ChatModel(executor, Characters(), reflection_wording(), knows_tokens=False)
-    return Reader.of(model)
+    return Reader.of(model, passage_tokens=10_000)
 
 
 @pytest.mark.parametrize("stops", [False, True], ids=["whole", "stops"])
@@ -174,6 +179,15 @@ class Counting(ScriptedEngine):
         self.count += bool(self._waiting)
         return super().step()
 
+    def _serve(self, request):
+        result, count = super()._serve(request), request.inspect
+        if not count:
+            return result
+        attention = np.ones((count, len(request.prompt_ids)))
+        return replace(
+            result, internals=Internals(np.ones(count), attention, np.ones(8))
+        )
+
 
 def vary(request):
     """One of some replies, by what stands before."""
@@ -191,7 +205,7 @@ def test_questions_share_the_batches_of_an_engine(name):
     batches = []
     for live in (64, 1):
         reader, _ = scripted("")
-        engine = Counting(vary, EOS, limits=LIMITS)
+        engine = Counting(vary, EOS, limits=replace(LIMITS, inspects=True))
         works = [QuestionWork(f"Who saw {n}?", reader, 30) for n in range(64)]
         decoders = [METHODS[name].decoder(work) for work in works]
         events = list(drive(decoders, engine, find, max_live=live))
@@ -221,7 +235,7 @@ def test_a_loaded_model_answers_and_streams():
 
 def test_systems_of_checkpoints_and_endpoints():
     executor = LoggingExecutor(Thinker(1))
-    for entry in METHOD_ENTRIES[:-2]:
+    for entry in METHOD_ENTRIES:
         system = endpoint_system(entry.name, executor, {"passages": 2}, live=True)
         assert (system.name, system.live, system.reader.passages) == (
             entry.name,
@@ -235,9 +249,6 @@ def test_systems_of_checkpoints_and_endpoints():
         FLARE.at_endpoint(executor, {"theta": 1})
     with refused("threshold=2: give a number from 0 to 1"):
         FLARE.at_endpoint(executor, {"threshold": 2})
-    for entry in METHOD_ENTRIES[-2:]:
-        with refused("which no engine here gives; run flare or max-probability"):
-            entry.at_endpoint(executor, {})
     with refused(
         "--policy flare takes --passages; beam is for decoding with reflection"
     ):
@@ -254,6 +265,8 @@ def test_systems_of_checkpoints_and_endpoints():
         (Flare(), {"logprobs": False}, "FLARE needs the probabilities of tokens"),
         (MaxProbability(), {"logprobs": False}, "max-probability needs the probab"),
         (Entropy(), {}, "entropy needs the alternatives of every token"),
+        (Dragin(), {}, "this model gives no attention or hidden states; the tran"),
+        (SeaKR(), {}, "this model gives no attention or hidden states; the tran"),
         (
             IRCoT(),
             {"continues": False},
@@ -262,10 +275,22 @@ def test_systems_of_checkpoints_and_endpoints():
     ],
 )
 def test_what_a_server_lacks_is_said_in_a_line(method, options, message):
-    executor = TalkingExecutor(Thinker(3), **options)
+    executor = TalkingExecutor(Thinker(5), **options)
     model = ChatModel(executor, Characters(), reflection_wording(), knows_tokens=False)
     error = answer_by(method, QuestionWork("Who saw Faust?", Reader.of(model), 30))
     assert str(error).startswith(message)
+
+
+@pytest.mark.parametrize("name", ["dragin", "seakr"])
+def test_methods_that_look_inside_run_on_a_checkpoint(name, tiny_llama):
+    (entry,) = [entry for entry in METHOD_ENTRIES if entry.name == name]
+    with entry.load(str(tiny_llama), None, "transformers", {}) as model:
+        changes = {"threshold": 0.0} if name == "dragin" else {"samples": 2, "steps": 1}
+        model.method = replace(model.method, sentence_tokens=8, tokens=8, **changes)
+        model.retriever = find
+        answer = model.generate("Who saw Faust?")
+        assert answer.trace.nodes
+        assert answer.usage.searches >= 1
 
 
 def test_a_failed_search_ends_a_question_that_has_no_passages_yet():

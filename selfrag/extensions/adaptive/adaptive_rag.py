@@ -41,7 +41,8 @@ class AdaptiveRAG:
         """Return the most probable class of the question."""
         site = work.state.in_message(SiteKind.QUERY, 0)
         request = work.request(work.fill("complexity"), 0)
-        completion = yield from work.ask(replace(request, slots=(Slot(LABELS, site),)))
+        labelled = replace(request, slots=(Slot(LABELS, site),))
+        (completion,) = yield from work.ask([labelled])
         scores = completion.scores[0]
         if scores is None:
             raise generation_error("the model gave the question none of A, B and C")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from selfrag.common.errors import generation_error
 from selfrag.decoding.segments import geometric_mean
@@ -29,6 +29,7 @@ from selfrag.interface import (
     Executor,
     Failed,
     Finish,
+    Internals,
     JudgeInput,
     Message,
     ModelRequest,
@@ -52,6 +53,8 @@ from selfrag.interface import (
 )
 from selfrag.judges.chat_model import CutPassages
 from selfrag.judges.rendering import Renderer
+
+T = TypeVar("T")
 
 
 @cache
@@ -200,17 +203,19 @@ class QuestionWork:
         """Return the question as judges and requests have it."""
         return JudgeInput((Message("user", self.question),))
 
-    def ask(self, request: ModelRequest) -> Steps[Completion]:
-        """Return what the model gives for one request."""
-        if request.prefill and not self.reader.executor.continues:
+    def ask(self, requests: Sequence[ModelRequest]) -> Steps[list[Completion]]:
+        """Return what the model gives for each request."""
+        executor = self.reader.executor
+        if any(request.prefill for request in requests) and not executor.continues:
             raise UserError(
                 "this method goes on with a reply that has begun, which the server of this model cannot; "
                 "run always, iter-retgen, crag or max-probability"
             )
-        (result,) = yield from self.reader.executor.steps([request])
-        if isinstance(result, Failed):
-            raise generation_error(f"no answer could be generated: {result.reason}")
-        return result
+        return _served((yield from executor.steps(requests)))
+
+    def inspect(self, requests: Sequence[ModelRequest]) -> Steps[list[Internals]]:
+        """Return what the model does inside on the beginning of each reply."""
+        return _served((yield from self.reader.executor.inspect_steps(requests)))
 
     def write(
         self, prompt: TextPrompt | ChatPrompt, tokens: int, beginning: str = ""
@@ -220,7 +225,7 @@ class QuestionWork:
 
     def _whole(self, request: ModelRequest) -> Steps[Written]:
         """Write all that is asked for."""
-        completion = yield from self.ask(request)
+        (completion,) = yield from self.ask([request])
         ended = completion.finish != "length"
         written = Written(completion.text, completion.tokens, ended)
         return self._record(written, Finish.EOS if ended else Finish.BUDGET)
@@ -243,7 +248,7 @@ class QuestionWork:
         while True:
             most = 1 if looks_ahead else tokens - spent
             request = self.request(prompt, most, beginning + text)
-            completion = yield from self.ask(replace(request, sentence=True))
+            (completion,) = yield from self.ask([replace(request, sentence=True)])
             text += completion.text
             spent += max(1, completion.generated_tokens)
             if completion.tokens is None or logprobs is None:
@@ -253,7 +258,10 @@ class QuestionWork:
             end = end_of(text)
             at_stop = completion.finish == "sentence"
             if end is not None:
-                written = Written(text[:end], _up_to(logprobs, end), ended=False)
+                if logprobs is not None:
+                    texts = [token.token for token in logprobs]
+                    logprobs = logprobs[: count_before(texts, end)]
+                written = Written(text[:end], logprobs, ended=False)
                 return self._record(written, Finish.STOP)
             # without any text it is a reflection token, after which nothing shows more
             is_blank = completion.text.isspace()
@@ -364,17 +372,21 @@ class QuestionWork:
         )
 
 
-def _up_to(
-    tokens: tuple[TokenLogprob, ...] | None, end: int
-) -> tuple[TokenLogprob, ...] | None:
-    """Return the tokens that begin before a character of their text."""
-    if tokens is None:
-        return None
-    kept = []
+def _served(results: Sequence[T | Failed]) -> list[T]:
+    """Return the results; refuse one that failed."""
+    served = []
+    for result in results:
+        if isinstance(result, Failed):
+            raise generation_error(f"no answer could be generated: {result.reason}")
+        served.append(result)
+    return served
+
+
+def count_before(texts: Sequence[str], end: int) -> int:
+    """Return how many tokens begin before a character of their text."""
     position = 0
-    for token in tokens:
+    for count, text in enumerate(texts):
         if position >= end:
-            break
-        kept.append(token)
-        position += len(token.token)
-    return tuple(kept)
+            return count
+        position += len(text)
+    return len(texts)

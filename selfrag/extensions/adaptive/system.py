@@ -8,11 +8,13 @@ from typing import Any, cast
 
 from selfrag.extensions.adaptive.adaptive_rag import AdaptiveRAG
 from selfrag.extensions.adaptive.crag import CRAG, SelfCRAG
+from selfrag.extensions.adaptive.dragin import Dragin
 from selfrag.extensions.adaptive.flare import Flare
 from selfrag.extensions.adaptive.ircot import IRCoT
 from selfrag.extensions.adaptive.iter_retgen import IterRetGen
 from selfrag.extensions.adaptive.method import Always, Never, RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, Reader, prompts
+from selfrag.extensions.adaptive.seakr import SeaKR
 from selfrag.extensions.adaptive.self_ask import SelfAsk
 from selfrag.extensions.adaptive.uncertainty import Entropy, MaxProbability
 from selfrag.interface import (
@@ -211,22 +213,6 @@ class MethodEntry:
         return AdaptiveModel(rag.engine, system.reader, system.method, rag.retriever)
 
 
-def unavailable(name: str, needs: str) -> Callable[..., RetrievalMethod]:
-    """Return what refuses a method that no engine of ours can run."""
-
-    @dataclass(frozen=True)
-    class Unavailable:
-        tuned = ""
-        grid = ()
-
-        def __post_init__(self) -> None:
-            raise UserError(
-                f"{name} needs {needs}, which no engine here gives; run flare or max-probability"
-            )
-
-    return cast("Callable[..., RetrievalMethod]", Unavailable)
-
-
 NEVER = MethodEntry("never", Never)
 ALWAYS = MethodEntry("always", Always)
 FLARE = MethodEntry("flare", Flare)
@@ -238,13 +224,8 @@ ENTROPY = MethodEntry("entropy", Entropy)
 MAX_PROBABILITY = MethodEntry("max-probability", MaxProbability)
 CORRECTIVE = MethodEntry("crag", CRAG)
 SELF_CORRECTIVE = MethodEntry("self-crag", SelfCRAG)
-DRAGIN = MethodEntry(
-    "dragin",
-    unavailable("DRAGIN", "the attention of every new token to those before it"),
-)
-SEAKR = MethodEntry(
-    "seakr", unavailable("SeaKR", "hidden states of twenty sampled answers")
-)
+DRAGIN = MethodEntry("dragin", Dragin)
+SEAKR = MethodEntry("seakr", SeaKR)
 METHODS = (
     NEVER,
     ALWAYS,
