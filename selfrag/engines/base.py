@@ -94,12 +94,6 @@ def check_process(pid: int) -> None:
         )
 
 
-INSPECTS_NOT = (
-    "this engine gives no attention, hidden states or random draws; "
-    "the transformers engine does (--engine transformers)"
-)
-
-
 def refusal(request: Generate, limits: EngineLimits) -> str | None:
     """Return one line on why `request` cannot be served within `limits`, or None.
 
@@ -124,7 +118,7 @@ def refusal(request: Generate, limits: EngineLimits) -> str | None:
     if request.adapter is not None and request.adapter not in limits.adapters:
         return f"unknown adapter {request.adapter!r}; loaded: {', '.join(sorted(limits.adapters)) or 'none'}"
     if (request.inspect or request.seed is not None) and not limits.inspects:
-        return INSPECTS_NOT
+        return "this engine gives no attention, hidden states or random draws; --engine transformers does"
     if not 0 <= request.inspect < prompt or (request.seed or 0) < 0:
         return f"inspect={request.inspect}, seed={request.seed}; give 0 to {prompt - 1}, and a seed from 0"
     every = (

@@ -133,8 +133,8 @@ class LoadedModel:
 
     def inspect(
         self, ids: Sequence[int], prefix: CachedPrefix | None, adapter: str | None
-    ) -> Internals:
-        """Return what the model does on all `ids` but the first, which follow a prefix."""
+    ) -> Internals | None:
+        """Return what the model does on `ids` but for the first, behind a prefix; None if it shows no attention."""
         self._switch(adapter)
         cache, width = padded_cache([prefix])
         usual = self.module.config._attn_implementation
@@ -142,16 +142,17 @@ class LoadedModel:
         try:
             output = self.module(
                 input_ids=torch.tensor([ids], device=self.device),
-                position_ids=torch.arange(
-                    width, width + len(ids), device=self.device
-                ).unsqueeze(0),
-                use_cache=True,
+                position_ids=torch.arange(width, width + len(ids), device=self.device)[
+                    None
+                ],
                 output_attentions=True,
                 output_hidden_states=True,
                 **{self._cache_name: cache},
             )
         finally:
             self.module.set_attn_implementation(usual)
+        if not output.attentions:
+            return None
         logprobs = torch.log_softmax(output.logits[0, :-1].float(), dim=-1)
         entropies = torch.special.entr(logprobs.exp()).sum(dim=-1)
         attention = output.attentions[-1][0, :, 1:].float().mean(dim=0)

@@ -43,7 +43,6 @@ from selfrag.reflection.requests import (
     Steps,
     TokenIds,
     ask,
-    failure_of,
 )
 from selfrag.runtime.sessions import close
 from selfrag.tokenization import TextCodec
@@ -297,10 +296,13 @@ class EngineExecutor(Executor):
         internals: list[Internals | Failed] = []
         results = yield from ask(inspections)
         for inspection, result in zip(inspections, results, strict=True):
-            if isinstance(result, Failed) or result.internals is None:
-                internals.append(Failed(failure_of(result)))
+            if isinstance(result, Failed):
+                internals.append(result)
                 continue
             item = result.internals
+            if item is None:
+                internals.append(Failed("this model shows no attention"))
+                continue
             texts = [text for *_, text in pieces(codec, inspection.prompt_ids[:-1])]
             # the end of the turn has a state alone
             internals.append(

@@ -30,7 +30,7 @@ from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
             "exclude each other",
         ),
         (Generate((1,), 1, adapter="x"), "unknown adapter 'x'"),
-        (Generate((1, 2), 1, inspect=1), "transformers engine does (--engine"),
+        (Generate((1, 2), 1, inspect=1), "random draws; --engine transformers does"),
         (Generate((1, 2), 1, seed=3), "gives no attention, hidden states or random"),
         *((Generate((bad,), 1), f"token id {bad} is outside") for bad in (100_000, -1)),
     ],
