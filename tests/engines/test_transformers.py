@@ -147,7 +147,7 @@ def test_internals_are_those_of_a_pass_over_the_whole_text(checkpoint, engine):
             assert inside.attention == pytest.approx(attention.numpy(), abs=1e-4)
             middle = output.hidden_states[model.config.num_hidden_layers // 2][0, -1]
             assert inside.state == pytest.approx(middle.numpy(), abs=1e-3)
-    plain, whole, negative = serve(
+    usual, too_many, negative = serve(
         engine,
         [
             Generate((9, 8), 3),
@@ -155,8 +155,8 @@ def test_internals_are_those_of_a_pass_over_the_whole_text(checkpoint, engine):
             Generate((9, 8), 3, seed=-1),
         ],
     )
-    assert plain.internals is None
-    assert whole.reason.startswith("inspect=2, seed=None; give 0 to 1, ")
+    assert usual.internals is None
+    assert too_many.reason.startswith("inspect=2, seed=None; give 0 to 1, ")
     assert negative.reason.startswith("inspect=0, seed=-1; ")
 
 

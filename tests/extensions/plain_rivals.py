@@ -294,7 +294,7 @@ class Plain:
         prompt = self.prompt("chain")
         self.log.append(("inspect", prompt, y + s))
         inside = self.talker.inside(prompt, y + s)
-        whole, spans = prompt + y + s, []
+        characters, spans = prompt + y + s, []
         for text in inside.texts:
             begin = spans[-1][1] if spans else 0
             spans.append((begin, begin + len(text)))
@@ -303,17 +303,17 @@ class Plain:
         def grouped(tokens):
             groups = []
             for token in tokens:
-                if not groups or whole[spans[token][0]].isspace():
+                if not groups or characters[spans[token][0]].isspace():
                     groups.append([])
                 groups[-1].append(token)
             return groups
 
-        def plain(group):
-            text = whole[spans[group[0]][0] : spans[group[-1]][1]].strip()
+        def bare(group):
+            text = characters[spans[group[0]][0] : spans[group[-1]][1]].strip()
             return text.strip(string.punctuation)
 
         def means_something(group):
-            return plain(group) != "" and plain(group).lower() not in STOP_WORDS
+            return bare(group) != "" and bare(group).lower() not in STOP_WORDS
 
         sentence = [
             t for t in range(rows, len(spans)) if spans[t][0] >= len(prompt + y)
@@ -332,10 +332,10 @@ class Plain:
                 continue
             if not means_something(group):
                 continue
-            asked = prompt.rindex(self.question)
-            ends = asked + len(self.question)
+            queries = prompt.rindex(self.question)
+            ends = queries + len(self.question)
             of_question = [
-                t for t in range(rows) if spans[t][1] > asked and spans[t][0] < ends
+                t for t in range(rows) if spans[t][1] > queries and spans[t][0] < ends
             ]
             scored = []
             for words in (of_question, range(rows, group[0])):
@@ -345,7 +345,7 @@ class Plain:
                     )
                     scored.append((weight / len(group), word))
             top = sorted(scored, key=lambda pair: -pair[0])[:n]
-            query = " ".join(plain(word) for _, word in sorted(top, key=lambda p: p[1]))
+            query = " ".join(bare(word) for _, word in sorted(top, key=lambda p: p[1]))
             cut = spans[group[0]][0] - len(prompt + y)
             return cut, query or self.question
         return None
@@ -369,13 +369,13 @@ class Plain:
                 break
         return final(y)
 
-    def uncertainty(self, prompt, begun, tokens, by_sentence, samples):
+    def uncertainty(self, prompt, prefix, tokens, by_sentence, samples):
         """Equation 3: the mean logarithm of the eigenvalues of the Gram matrix of states at the ends of samples."""
         texts = []
         for seed in range(samples):
-            self.log.append(("draw", prompt, begun, tokens, seed))
+            self.log.append(("draw", prompt, prefix, tokens, seed))
             usual, self.talker = self.talker, self.talker.drawn(seed)
-            text, written, _ = self.reply(prompt, begun, tokens)
+            text, written, _ = self.reply(prompt, prefix, tokens)
             self.talker = usual
             if by_sentence and self.stops:
                 text = ""
@@ -387,8 +387,8 @@ class Plain:
                 texts.append(text)
         states = []
         for text in texts:
-            self.log.append(("inspect", prompt, begun + text))
-            state = self.talker.inside(prompt, begun + text).state
+            self.log.append(("inspect", prompt, prefix + text))
+            state = self.talker.inside(prompt, prefix + text).state
             states.append(state - sum(state) / len(state))
         if not states:
             return math.inf
@@ -416,7 +416,7 @@ class Plain:
         self, delta=-6.0, samples=3, sure=0.9, steps=7, cap=5, length=64, most=30
     ):
         """Section 3: search where unsure, keep the passage that leaves least doubt, answer in the surer way."""
-        docs, chain, last, asked = [], "", "", set()
+        docs, chain, last, queries = [], "", "", set()
 
         def step(passages):
             prompt = self.prompt("chain", passages)
@@ -432,9 +432,9 @@ class Plain:
                 break
             if doubt > delta:
                 query = self.sure_words(tokens, last, sure)
-                if query in asked:
+                if query in queries:
                     break
-                asked.add(query)
+                queries.add(query)
                 fresh = [p for p in self.search(query) if p not in docs]
                 drafts = [(step([*docs, p]), p) for p in fresh]
                 if not drafts:
