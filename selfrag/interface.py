@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     )
     from selfrag.cli.options import (
         EngineChoice,
+        engine_options,
+        quiet,
         show_markdown,
     )
     from selfrag.cli.results import (
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
         check_float,
         check_int,
         check_url,
+        parse_settings,
         unknown_name,
     )
     from selfrag.common.errors import (
@@ -102,6 +105,7 @@ if TYPE_CHECKING:
         SearchError,
         UserError,
         count_of,
+        generation_error,
         require,
     )
     from selfrag.common.jsonl import (
@@ -152,11 +156,20 @@ if TYPE_CHECKING:
         Usage,
         segments_of,
     )
+    from selfrag.decoding.beam import (
+        decode,
+    )
     from selfrag.decoding.policy import (
         Action,
         AnswerReason,
         Decoding,
         WithoutEvidence,
+    )
+    from selfrag.decoding.segments import (
+        geometric_mean,
+    )
+    from selfrag.decoding.sentence_ends import (
+        sentence_end,
     )
     from selfrag.decoding.trace import (
         ROOT,
@@ -188,18 +201,36 @@ if TYPE_CHECKING:
         shared_prefixes,
     )
     from selfrag.evaluation.comparison import (
+        Draws,
+        average,
         bootstrap,
+        bounds_of,
         read_run,
         read_runs,
     )
     from selfrag.evaluation.intervals import (
         Estimate,
+        bracketed,
     )
     from selfrag.evaluation.items import (
         Item,
     )
+    from selfrag.evaluation.metrics.answers import (
+        exact_match,
+        token_f1,
+    )
     from selfrag.evaluation.metrics.registry import (
         metric,
+        ratio,
+        scale_of,
+    )
+    from selfrag.evaluation.normalisation import (
+        contains_any,
+        normalise,
+    )
+    from selfrag.evaluation.pareto import (
+        ParetoPoint,
+        pareto_front,
     )
     from selfrag.evaluation.presets import (
         SCHEMAS,
@@ -207,12 +238,30 @@ if TYPE_CHECKING:
         Protocol,
         QuestionWording,
     )
+    from selfrag.evaluation.records import (
+        read_manifest,
+    )
+    from selfrag.evaluation.report import (
+        read_report,
+        write_report,
+    )
+    from selfrag.evaluation.runner import (
+        Model,
+        Source,
+        run_systems,
+    )
+    from selfrag.evaluation.settings import (
+        SourceSettings,
+    )
     from selfrag.evaluation.systems import (
         System,
         named_system,
     )
     from selfrag.evaluation.task import (
         Task,
+    )
+    from selfrag.evaluation.task_files import (
+        TaskFile,
     )
     from selfrag.intrinsics.capability import (
         Capability,
@@ -224,6 +273,7 @@ if TYPE_CHECKING:
         PublishedAdapter,
     )
     from selfrag.intrinsics.named import (
+        find_judge,
         open_judge,
     )
     from selfrag.judges.chat import (
@@ -231,6 +281,8 @@ if TYPE_CHECKING:
     )
     from selfrag.judges.chat_model import (
         ChatModel,
+        CutPassages,
+        model_of,
     )
     from selfrag.judges.conversation import (
         content_text,
@@ -241,6 +293,9 @@ if TYPE_CHECKING:
     from selfrag.judges.external import (
         FunctionJudge,
         as_reflection,
+    )
+    from selfrag.judges.rendering import (
+        Renderer,
     )
     from selfrag.judges.wire import (
         ChatPrompt,
@@ -314,11 +369,17 @@ if TYPE_CHECKING:
     from selfrag.reflection.weights import (
         Weights,
     )
+    from selfrag.render.tables import (
+        markdown_section,
+    )
     from selfrag.runtime import (
         Call,
         OwnsEngine,
         drive,
         finish,
+    )
+    from selfrag.runtime.batching import (
+        SharedRetriever,
     )
     from selfrag.runtime.sessions import (
         Ticket,
@@ -339,8 +400,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "retrieval.documents": "DocumentFormat",
     "retrieval.documents.document": (
-        "Document DocumentBuilder MAX_BYTES MAX_HEADING ReadingOptions Section Sheet Skipped "
-        "Table check_size lay_out_table"
+        "Document DocumentBuilder MAX_BYTES MAX_HEADING ReadingOptions Section Sheet "
+        "Skipped Table check_size lay_out_table"
     ),
     "retrieval.documents.formulas": "FormulaPart FormulaTerm FormulaWriter MATHML write_script",
     "retrieval.documents.headers": "has_digit merge_headers names_columns",
@@ -352,13 +413,16 @@ _NAMES = {
     "retrieval.sentences": "SentenceFinder Span sentence_finder",
     "selfrag.api": "SelfRAG",
     "selfrag.cli.fields": "FieldValues Fields",
-    "selfrag.cli.options": "EngineChoice show_markdown",
+    "selfrag.cli.options": "engine_options EngineChoice quiet show_markdown",
     "selfrag.cli.results": "CommandResult",
     "selfrag.cli.running": "Replaced check_free refuse_options",
     "selfrag.common.atomic": "write_json write_text writing",
     "selfrag.common.cache": "fingerprint publish",
-    "selfrag.common.checks": "check_choice check_float check_int check_url unknown_name",
-    "selfrag.common.errors": "DecodingError EngineError SearchError UserError count_of require",
+    "selfrag.common.checks": "check_choice check_float check_int check_url parse_settings unknown_name",
+    "selfrag.common.errors": (
+        "count_of DecodingError EngineError generation_error require SearchError "
+        "UserError"
+    ),
     "selfrag.common.jsonl": "read_jsonl write_jsonl",
     "selfrag.common.onnx_files": "GRAPH GraphWriter first_line open_session",
     "selfrag.common.pretrained": "check_config",
@@ -369,27 +433,39 @@ _NAMES = {
     "selfrag.common.untrusted": "clean cut printable replace_surrogates",
     "selfrag.common.validation": "validate",
     "selfrag.decoding.answer": "Answer Segment Usage segments_of",
+    "selfrag.decoding.beam": "decode",
     "selfrag.decoding.policy": "Action AnswerReason Decoding WithoutEvidence",
+    "selfrag.decoding.segments": "geometric_mean",
+    "selfrag.decoding.sentence_ends": "sentence_end",
     "selfrag.decoding.trace": "Decision Node ROOT Status Trace trace_of",
     "selfrag.decoding.tree": "Commit Decoder RequestBatch",
     "selfrag.engines": "load_engine ready_engine",
     "selfrag.engines.base": "Architecture Engine EngineLimits",
     "selfrag.engines.batching": "BatchingEngine MIN_SHARED PrefixCache RunningRequest shared_prefixes",
-    "selfrag.evaluation.comparison": "bootstrap read_run read_runs",
-    "selfrag.evaluation.intervals": "Estimate",
+    "selfrag.evaluation.comparison": "average bootstrap bounds_of Draws read_run read_runs",
+    "selfrag.evaluation.intervals": "bracketed Estimate",
     "selfrag.evaluation.items": "Item",
-    "selfrag.evaluation.metrics.registry": "metric",
+    "selfrag.evaluation.metrics.answers": "exact_match token_f1",
+    "selfrag.evaluation.metrics.registry": "metric ratio scale_of",
+    "selfrag.evaluation.normalisation": "contains_any normalise",
+    "selfrag.evaluation.pareto": "pareto_front ParetoPoint",
     "selfrag.evaluation.presets": "Preset Protocol QuestionWording SCHEMAS",
+    "selfrag.evaluation.records": "read_manifest",
+    "selfrag.evaluation.report": "read_report write_report",
+    "selfrag.evaluation.runner": "Model run_systems Source",
+    "selfrag.evaluation.settings": "SourceSettings",
     "selfrag.evaluation.systems": "System named_system",
     "selfrag.evaluation.task": "Task",
+    "selfrag.evaluation.task_files": "TaskFile",
     "selfrag.intrinsics.capability": "Capability Documents Needs",
     "selfrag.intrinsics.families": "AdapterFamily PublishedAdapter",
-    "selfrag.intrinsics.named": "open_judge",
+    "selfrag.intrinsics.named": "find_judge open_judge",
     "selfrag.judges.chat": "LabelCodec",
-    "selfrag.judges.chat_model": "ChatModel",
+    "selfrag.judges.chat_model": "ChatModel CutPassages model_of",
     "selfrag.judges.conversation": "content_text",
     "selfrag.judges.engine": "EngineExecutor",
     "selfrag.judges.external": "FunctionJudge as_reflection",
+    "selfrag.judges.rendering": "Renderer",
     "selfrag.judges.wire": (
         "ChatPrompt Completion Executor Gold ModelRequest PromptPiece Slot Target "
         "Teachable TextPrompt TokenLogprob"
@@ -405,11 +481,13 @@ _NAMES = {
     "selfrag.reflection.judgment": "Judgment JudgmentSource",
     "selfrag.reflection.labels": "GROUPS ISREL ISSUP ISUSE Label LabelSet RETRIEVE Role",
     "selfrag.reflection.requests": (
-        "Constraint Failed Finish Generate Generated Internals RequestResult Retrieve Retrieved "
-        "Steps ask"
+        "Constraint Failed Finish Generate Generated Internals RequestResult Retrieve "
+        "Retrieved Steps ask"
     ),
     "selfrag.reflection.weights": "Weights",
+    "selfrag.render.tables": "markdown_section",
     "selfrag.runtime": "Call OwnsEngine drive finish",
+    "selfrag.runtime.batching": "SharedRetriever",
     "selfrag.runtime.sessions": "Ticket TicketResult",
     "selfrag.serving.citations": "Piece Writer document_metadata selfrag_object url_of",
     "selfrag.tokenization": "HFTextCodec TextCodec",
@@ -419,6 +497,7 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 
 __all__ = [
     # errors
+    "generation_error",
     "DecodingError",
     "EngineError",
     "SearchError",
@@ -534,6 +613,10 @@ __all__ = [
     "drive",
     "finish",
     # decoding
+    "decode",
+    "geometric_mean",
+    "sentence_end",
+    "SharedRetriever",
     "Action",
     "AnswerReason",
     "Decoding",
@@ -587,6 +670,10 @@ __all__ = [
     "PublishedAdapter",
     "LabelCodec",
     # dialects
+    "find_judge",
+    "CutPassages",
+    "model_of",
+    "Renderer",
     "ChatModel",
     "ChatPrompt",
     "Completion",
@@ -601,6 +688,27 @@ __all__ = [
     "TextPrompt",
     "TokenLogprob",
     # evaluation
+    "Draws",
+    "average",
+    "bounds_of",
+    "bracketed",
+    "exact_match",
+    "token_f1",
+    "ratio",
+    "scale_of",
+    "contains_any",
+    "normalise",
+    "ParetoPoint",
+    "pareto_front",
+    "read_manifest",
+    "read_report",
+    "write_report",
+    "Model",
+    "Source",
+    "run_systems",
+    "SourceSettings",
+    "TaskFile",
+    "markdown_section",
     "Item",
     "Task",
     "Estimate",
@@ -622,6 +730,9 @@ __all__ = [
     "url_of",
     "content_text",
     # commands
+    "engine_options",
+    "quiet",
+    "parse_settings",
     "CommandResult",
     "Replaced",
     "check_free",

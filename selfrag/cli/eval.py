@@ -101,14 +101,13 @@ def run(
     if against is not None and against not in names:
         raise UserError(f"--against {against}: the runs are {', '.join(names)}")
 
-    from selfrag.evaluation.presets import Given
     from selfrag.evaluation.runner import Model as Answering
-    from selfrag.evaluation.runner import OpenedOnUse, Source, run_systems
+    from selfrag.evaluation.runner import Source, run_systems
 
     quiet()
     settings = decoding_settings(changes or [])
     engine_name, engine_settings = engine_options(engine)
-    source = Source(list(map(Given.parse, files)), **item_options)
+    source = Source.named(files, **item_options)
     # a missing index is found before files are read
     source_settings = source.settings()
     results = run_systems(
@@ -121,7 +120,7 @@ def run(
         retry_failed=retry_failed,
         traces=traces,
         actors=actors,
-        retriever=OpenedOnUse(source.open) if source.searches else None,
+        retriever=source.retriever,
     )
     folders = [out / name for name in names]
     # A folder may hold files of earlier runs too; the table is of those that were run now.
@@ -234,7 +233,7 @@ def report(
         seed: seed of the intervals and of the sample of items
     """
     from selfrag.evaluation.comparison import run_folders
-    from selfrag.evaluation.report import check_ending, read_report, write
+    from selfrag.evaluation.report import check_ending, read_report, write_report
     from selfrag.evaluation.tables import brief, markdown
 
     files = [check_ending(file) for file in out or ()]
@@ -250,7 +249,7 @@ def report(
         seed=seed,
         seeds=seeds,
     )
-    written = [write(report_of_runs, file) for file in files]
+    written = [write_report(report_of_runs, file) for file in files]
 
     def show() -> None:
         show_markdown(markdown(brief(report_of_runs.comparison)))

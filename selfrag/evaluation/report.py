@@ -33,7 +33,7 @@ from selfrag.evaluation.comparison import (
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
-from selfrag.evaluation.pareto import Point, front
+from selfrag.evaluation.pareto import ParetoPoint, pareto_front
 from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
 from selfrag.reflection.labels import CRITIQUES, Role
@@ -464,7 +464,7 @@ def check_ending(out: Path) -> Path:
     return out
 
 
-def write(report: Report, out: Path) -> Path:
+def write_report(report: Report, out: Path) -> Path:
     """Write one file: a page (`.html`), tables (`.md`, `.csv`) or plots (`.png`, `.svg`, `.pdf`).
 
     Beside a page `NAME.html` whose runs kept traces, `NAME-traces.html` ranks them again under other weights.
@@ -577,7 +577,7 @@ def _against(
     axes: Any, table: ComparisonTable, costs: dict[str, float | None], what: str
 ) -> None:
     head = table.metrics[0]
-    points: dict[str, Point] = {}  # by the number of the system
+    points: dict[str, ParetoPoint] = {}  # by the number of the system
     for place, row in enumerate(table.rows):
         cost, figure = costs[row.system], row.figures[head]
         if cost is not None and figure is not None:
@@ -586,8 +586,8 @@ def _against(
             axes.errorbar(
                 cost, value, yerr=error, fmt="o", color=f"C{place % 10}", capsize=3
             )
-            points[str(place + 1)] = Point(cost, value)
-    best = [points[name] for name in front(points)]
+            points[str(place + 1)] = ParetoPoint(cost, value)
+    best = [points[name] for name in pareto_front(points)]
     if len(best) > 1:
         prices, gains = zip(*((point.price, point.gain) for point in best), strict=True)
         axes.plot(prices, gains, color="grey", linewidth=1, linestyle="--", zorder=0)
@@ -605,7 +605,7 @@ def _against(
 
 
 def _number_labels(
-    points: Mapping[str, Point],
+    points: Mapping[str, ParetoPoint],
 ) -> list[tuple[tuple[float, float], str]]:
     """Return where to write which numbers; those of points that lie together are written as one label."""
     prices, gains = zip(
@@ -614,7 +614,7 @@ def _number_labels(
     width, height = (
         _CLOSE * (max(values) - min(values) or 1.0) for values in (prices, gains)
     )
-    labels: dict[Point, str] = {}
+    labels: dict[ParetoPoint, str] = {}
     for number, point in points.items():
         for spot in labels:
             if (

@@ -381,6 +381,11 @@ class Source(SourceSettings):
 
     files: Sequence[Path | Given]
 
+    @classmethod
+    def named(cls, files: Sequence[str], **options: Any) -> Source:
+        """Return the source of files as commands name them, such as `nq=nq.jsonl`."""
+        return cls(list(map(Given.parse, files)), **options)
+
     def settings(self) -> dict[str, Any]:
         """Return what decides the items, for the manifest."""
         settings: dict[str, Any] = {}
@@ -428,6 +433,11 @@ class Source(SourceSettings):
         if retriever is None:
             raise UserError("nothing to search with: give --index or --retriever")
         return retriever
+
+    @property
+    def retriever(self) -> Retriever | None:
+        """Return what searches, opened with the first search; None if nothing does."""
+        return OpenedOnUse(self.open) if self.searches else None
 
     @property
     def searches(self) -> bool:

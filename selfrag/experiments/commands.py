@@ -154,11 +154,10 @@ def _asked(
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Return what answers, what is asked, and both in words for the record of a study."""
     require("matplotlib", extra="eval")  # for the plots at the end
-    from selfrag.evaluation.presets import Given
     from selfrag.evaluation.runner import Model, Source
 
     quiet()
-    source = Source([Given.parse(file) for file in files], **item_options)
+    source = Source.named(files, **item_options)
     about = {
         "model": model,
         "engine": engine.get("name"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from selfrag.evaluation.comparison import ComparisonRow, ComparisonTable
 from selfrag.evaluation.metrics.registry import is_count
-from selfrag.evaluation.pareto import Point, front
+from selfrag.evaluation.pareto import ParetoPoint, pareto_front
 from selfrag.interface import Estimate, printable, require, writing
 from selfrag.render.figures import save
 
@@ -88,7 +88,7 @@ def places_of(values: Collection[float]) -> dict[float, float]:
 def pareto_figure(
     title: str,
     labels: tuple[str, str],
-    points: Mapping[str, Point],
+    points: Mapping[str, ParetoPoint],
     marked: Mapping[str, str],
 ) -> Any:
     """Draw every setting as a dot between price and gain, and the front that none beats; None for a single dot."""
@@ -97,7 +97,7 @@ def pareto_figure(
     figure = _figure((5.5, 4.0))
     axes = figure.subplots()
     axes.scatter(*_coordinates(points.values()), s=18, color="tab:grey")
-    best = _coordinates(points[name] for name in front(points))
+    best = _coordinates(points[name] for name in pareto_front(points))
     axes.plot(*best, marker="o", color="tab:blue", label="not beaten")
     for name, text in marked.items():
         if name in points:
@@ -119,7 +119,7 @@ def pareto_figure(
     return figure
 
 
-def _coordinates(points: Iterable[Point]) -> list[tuple[float, ...]]:
+def _coordinates(points: Iterable[ParetoPoint]) -> list[tuple[float, ...]]:
     """Return all prices, and all gains."""
     return list(zip(*((point.price, point.gain) for point in points), strict=True))
 
@@ -188,11 +188,11 @@ def plots_of(
         *fronts,
         ("words", "words", "citation_precision", 1.0),
     ):
-        dots: dict[str, Point] = {}
+        dots: dict[str, ParetoPoint] = {}
         for row in table.rows:
             low, high = row.figures.get(price), row.figures.get(gain)
             if low is not None and high is not None:
-                dots[row.system] = Point(scale * low.value, 100 * high.value)
+                dots[row.system] = ParetoPoint(scale * low.value, 100 * high.value)
         figures[f"{table.name}-pareto-{price}"] = pareto_figure(
             table.name, (label, f"{gain}, %"), dots, marked
         )

@@ -332,10 +332,10 @@ class Plain:
                 continue
             if not means_something(group):
                 continue
-            queries = prompt.rindex(self.question)
-            ends = queries + len(self.question)
+            start = prompt.rindex(self.question)
+            ends = start + len(self.question)
             of_question = [
-                t for t in range(rows) if spans[t][1] > queries and spans[t][0] < ends
+                t for t in range(rows) if spans[t][1] > start and spans[t][0] < ends
             ]
             scored = []
             for words in (of_question, range(rows, group[0])):

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from selfrag.common.errors import generation_error
 from selfrag.extensions.adaptive.ircot import IRCoT
 from selfrag.extensions.adaptive.method import Always, Never, RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork
-from selfrag.interface import Decoder, SiteKind, Slot, Steps, check_int
+from selfrag.interface import (
+    Decoder,
+    SiteKind,
+    Slot,
+    Steps,
+    check_int,
+    generation_error,
+)
 
 LABELS = ("A", "B", "C")
 """Classes of questions: no search, one search, several searches."""

@@ -10,23 +10,28 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.evaluation.comparison import Draws, average, bounds_of
-from selfrag.evaluation.intervals import NONE, bracketed
-from selfrag.evaluation.metrics.registry import ratio, scale_of
-from selfrag.evaluation.pareto import Point, front
-from selfrag.evaluation.records import read_manifest
-from selfrag.evaluation.runner import Model, run_systems
-from selfrag.evaluation.task_files import TaskFile
 from selfrag.extensions.adaptive.system import METHODS
 from selfrag.interface import (
+    Draws,
     Estimate,
     Item,
+    Model,
+    ParetoPoint,
     Retriever,
+    TaskFile,
     UserError,
+    average,
     bootstrap,
+    bounds_of,
+    bracketed,
+    markdown_section,
+    pareto_front,
+    ratio,
+    read_manifest,
     read_runs,
+    run_systems,
+    scale_of,
 )
-from selfrag.render.tables import markdown_section
 
 SYSTEMS = (
     "never",
@@ -258,17 +263,17 @@ def _rows(
 ) -> list[BoardRow]:
     reference = None if against is None else drawn[against]
     differences: dict[str, Draws] = {}
-    points: dict[str, Point] = {}
+    points: dict[str, ParetoPoint] = {}
     for name, draws in drawn.items():
         if draws is None:
             continue
         tokens = costs[name]["prompt_tokens"] + costs[name]["generated_tokens"]
-        points[name] = Point(tokens, draws.value)
+        points[name] = ParetoPoint(tokens, draws.value)
         if reference is not None and name != against:
             differences[name] = draws - reference
     adjusted = holm([p_value(draws) for draws in differences.values()])
     p_values = dict(zip(differences, adjusted, strict=True))
-    best = front(points)
+    best = pareto_front(points)
     rows = []
     for name, draws in drawn.items():
         difference = differences.get(name)
@@ -303,10 +308,10 @@ def board_markdown(
             ]
             cells = [
                 row.system,
-                row.setting or NONE,
+                row.setting or "-",
                 bracketed(row.score, scale=scale),
                 bracketed(row.difference, scale=scale),
-                NONE if row.p is None else f"{row.p:.3f}",
+                "-" if row.p is None else f"{row.p:.3f}",
                 "yes" if row.on_front else "",
             ]
             lines.append([*cells, *costs, *seconds])

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from selfrag.cli.options import engine_options, quiet
-from selfrag.common.checks import parse_settings
-from selfrag.evaluation.settings import SourceSettings
 from selfrag.interface import (
     CommandResult,
     EngineChoice,
     Fields,
     FieldValues,
+    SourceSettings,
     UserError,
     check_int,
+    engine_options,
+    parse_settings,
+    quiet,
     show_markdown,
     write_text,
 )
@@ -49,22 +50,20 @@ def board(
         budget: tokens=N, the most tokens of an item, prompt and new ones; the setting of each method is then chosen on
             half of the items, and the other half is reported
     """
-    from selfrag.evaluation.presets import Given
-    from selfrag.evaluation.report import read_report, write
-    from selfrag.evaluation.runner import Model, OpenedOnUse, Source
     from selfrag.extensions.adaptive.board import (
         SYSTEMS,
         Board,
         board_markdown,
         board_rows,
     )
+    from selfrag.interface import Model, Source, read_report, write_report
 
     quiet()
     systems = tuple(dict.fromkeys(system or SYSTEMS))
     if against not in systems:
         raise UserError(f"--against {against}: the systems are {', '.join(systems)}")
     engine_name, settings = engine_options(engine)
-    source = Source(list(map(Given.parse, files)), **item_options)
+    source = Source.named(files, **item_options)
     source_settings = source.settings()
     task_files = source.load()
     runs = Board(
@@ -73,7 +72,7 @@ def board(
         out,
         source_settings,
         systems,
-        OpenedOnUse(source.open) if source.searches else None,
+        source.retriever,
         read_budget(budget),
         source.seed,
     )
@@ -87,7 +86,7 @@ def board(
     report = read_report(
         folders, against=against, only=names, items=20, seed=source.seed
     )
-    page = write(report, out / "board.html")
+    page = write_report(report, out / "board.html")
     value = {"files": dict(tables), "settings": chosen, "page": page}
     return CommandResult(
         value, lambda: show_markdown(text), failures=report.comparison.failures

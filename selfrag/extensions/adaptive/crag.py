@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
-from selfrag.common.errors import generation_error
-from selfrag.decoding.beam import decode
 from selfrag.extensions.adaptive.reader import QuestionWork
 from selfrag.interface import (
     Decoder,
@@ -19,10 +17,12 @@ from selfrag.interface import (
     Steps,
     check_float,
     check_int,
+    decode,
+    find_judge,
+    generation_error,
     open_judge,
     sentence_finder,
 )
-from selfrag.intrinsics.named import find_judge
 
 _opened = cache(open_judge)
 _finder = cache(sentence_finder)

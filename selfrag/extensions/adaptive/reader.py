@@ -10,11 +10,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Self, TypeVar
 
-from selfrag.common.errors import generation_error
-from selfrag.decoding.segments import geometric_mean
-from selfrag.decoding.sentence_ends import sentence_end
-from selfrag.decoding.token_writer import DecodingModel
-from selfrag.evaluation.normalisation import contains_any
 from selfrag.interface import (
     ROOT,
     Action,
@@ -23,6 +18,7 @@ from selfrag.interface import (
     ChatModel,
     ChatPrompt,
     Completion,
+    CutPassages,
     Decision,
     Decoding,
     EngineExecutor,
@@ -37,6 +33,7 @@ from selfrag.interface import (
     Passage,
     Prompting,
     PromptPiece,
+    Renderer,
     Retrieve,
     Retrieved,
     SearchError,
@@ -48,11 +45,13 @@ from selfrag.interface import (
     Usage,
     UserError,
     check_int,
+    contains_any,
     count_of,
+    generation_error,
+    geometric_mean,
     segments_of,
+    sentence_end,
 )
-from selfrag.judges.chat_model import CutPassages
-from selfrag.judges.rendering import Renderer
 
 T = TypeVar("T")
 
@@ -137,7 +136,7 @@ class Reader:
         check_int("passage_tokens", self.passage_tokens)
 
     @classmethod
-    def of(cls, model: DecodingModel, **settings: Any) -> Self:
+    def of(cls, model: Any, **settings: Any) -> Self:
         """Return the reader of a model, for a driver of whichever engine has it."""
         if isinstance(model, Prompting):
             vocabulary = model.vocabulary

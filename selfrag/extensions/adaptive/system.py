@@ -32,12 +32,12 @@ from selfrag.interface import (
     Retriever,
     Segment,
     SelfRAG,
+    SharedRetriever,
     Task,
     UserError,
+    model_of,
     unknown_name,
 )
-from selfrag.judges.chat_model import model_of
-from selfrag.runtime.batching import SharedRetriever
 
 _READING = ("passages", "passage_tokens")
 """Settings of the reader, which all methods have."""

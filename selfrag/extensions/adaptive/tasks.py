@@ -6,8 +6,6 @@ Rows are those of `FlashRAG_datasets` (`question`, `golden_answers`), or of the 
 
 from __future__ import annotations
 
-from selfrag.evaluation.metrics.answers import exact_match, token_f1
-from selfrag.evaluation.normalisation import normalise
 from selfrag.interface import (
     SCHEMAS,
     Decoding,
@@ -15,7 +13,10 @@ from selfrag.interface import (
     Preset,
     Protocol,
     QuestionWording,
+    exact_match,
     metric,
+    normalise,
+    token_f1,
 )
 
 _CLOSED = ("yes", "no", "noanswer")
