@@ -16,8 +16,7 @@ import string
 import unicodedata
 from itertools import pairwise
 
-# With the ASCII character before it, which an accent may belong to.
-_NON_ASCII = re.compile(r"([\x00-\x7f]?[^\x00-\x7f]+)")
+_NON_ASCII = re.compile(r"([^\x00-\x7f]+)")
 _SHORT_RUN = 4
 _MOST_RUNS = 50_000  # characters of a run that is remembered, and how many are
 # NFKC makes letters and digits of them, which join the word before
@@ -101,12 +100,8 @@ _PLAIN_LETTERS = str.maketrans(
         },
     }
 )
-_ASCII_WORDS = str.maketrans(
-    {character: " " for character in map(chr, range(128)) if not character.isalnum()}
-)
-_UTF8_WORDS = bytes(
-    32 if byte < 128 and not chr(byte).isalnum() else byte for byte in range(256)
-)
+_ASCII = "".join(map(chr, range(128)))
+_UTF8_WORDS = re.sub("[^a-z0-9]", " ", _ASCII.lower()).encode() + bytes(range(128, 256))
 _LETTER = f"[^\\W_{UNSPACED}]"
 _HYPHENATED = rf"(?<!{_LETTER}){_LETTER}++(?:-{_LETTER}++)+"
 _TOGETHER = re.compile(rf"{_HYPHENATED}|(?<!\w){_LETTER}(?:\.{_LETTER})++(?!\w)")
@@ -144,6 +139,9 @@ class _FoldedCharacters(dict[int, str]):
         runs = self.runs
         for place in range(1, len(pieces), 2):
             run = pieces[place]
+            if unicodedata.category(run[0])[0] == "M":  # belongs to the character before
+                before = pieces[place - 1]
+                pieces[place - 1], run = before[:-1], before[-1:] + run
             pieces[place] = runs[run] if run in runs else self._fold_run(run)
         return "".join(pieces)
 
@@ -211,9 +209,7 @@ def spaced_words(text: str, *, symbols: bool = False) -> str:
     """
     if not text.isascii():
         text = (_WORDS_AND_SYMBOLS if symbols else _WORD_PARTS).fold(text)
-    if text.isascii():
-        return text.translate(_ASCII_WORDS).lower()
-    # a table of bytes is many times as fast as one of characters beyond ASCII
+    # a table of bytes is many times as fast as one of characters
     encoded = text.encode("utf-8", "surrogatepass").translate(_UTF8_WORDS)
     return encoded.decode("utf-8", "surrogatepass").lower()
 

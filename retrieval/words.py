@@ -129,15 +129,11 @@ class WordAnalyzer:
         self.language = language_name(language)
         self.version = version
         stemmer = stemmer_name(self.language)
-        tokenizer = (
-            tantivy.Tokenizer.simple()
-            if version == 1
-            else tantivy.Tokenizer.whitespace()
-        )
-        filters = [
-            tantivy.Filter.remove_long(_LONGEST_WORD),
-            tantivy.Filter.lowercase(),
-        ]
+        tokenizer = tantivy.Tokenizer.whitespace()
+        filters = [tantivy.Filter.remove_long(_LONGEST_WORD)]
+        if version == 1:  # later versions have lower case before
+            tokenizer = tantivy.Tokenizer.simple()
+            filters.append(tantivy.Filter.lowercase())
         stems = [] if stemmer is None else [tantivy.Filter.stemmer(stemmer)]
         without_stop_words = filters
         if stemmer is not None and stemmer not in _WITHOUT_STOP_WORDS:
