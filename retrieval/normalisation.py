@@ -76,28 +76,24 @@ _ACCENTS = re.compile(
 )
 _PLAIN_LETTERS = str.maketrans(
     {
-        **{
-            "ø": "o",
-            "đ": "d",
-            "ð": "d",
-            "ł": "l",
-            "ħ": "h",
-            "ı": "i",
-            "æ": "ae",
-            "œ": "oe",
-            "þ": "th",
-            "ŧ": "t",
-        },
-        **{
-            "ى": "ي",
-            "ة": "ه",
-            "ٱ": "ا",
-            "ی": "ي",
-            "ک": "ك",
-            "ہ": "ه",
-            "ھ": "ه",
-            "ँ": "ं",
-        },
+        "ø": "o",
+        "đ": "d",
+        "ð": "d",
+        "ł": "l",
+        "ħ": "h",
+        "ı": "i",
+        "æ": "ae",
+        "œ": "oe",
+        "þ": "th",
+        "ŧ": "t",
+        "ى": "ي",
+        "ة": "ه",
+        "ٱ": "ا",
+        "ی": "ي",
+        "ک": "ك",
+        "ہ": "ه",
+        "ھ": "ه",
+        "ँ": "ं",
     }
 )
 _ASCII = "".join(map(chr, range(128)))
@@ -139,7 +135,8 @@ class _FoldedCharacters(dict[int, str]):
         runs = self.runs
         for place in range(1, len(pieces), 2):
             run = pieces[place]
-            if unicodedata.category(run[0])[0] == "M":  # belongs to the character before
+            # a mark belongs to the character before
+            if unicodedata.category(run[0])[0] == "M":
                 before = pieces[place - 1]
                 pieces[place - 1], run = before[:-1], before[-1:] + run
             pieces[place] = runs[run] if run in runs else self._fold_run(run)

@@ -31,111 +31,37 @@ from retrieval.documents.html_tables import (
     Preformatted,
     TableFrame,
 )
-from retrieval.documents.html_visibility import Omission, is_content, omission_of
+from retrieval.documents.html_visibility import (
+    Omission,
+    is_content,
+    is_struck,
+    omission_of,
+)
 from retrieval.documents.list_numbers import format_number
 from selfrag.common.errors import UserError, count_of, require
 from selfrag.common.reading import opened
 
 _CHUNK = 1 << 14  # bytes that the parser gets at once
 _MAX_STEPS = 200  # steps of the parser a byte: end tags that match no start tag are compared with all open elements
-# times that what is left out may be longer than what is read; more is content
-_MAX_FURNITURE = 10
+_MAX_OMITTED = {Omission.ARIA_HIDDEN: 1, Omission.FURNITURE: 10, Omission.NOSCRIPT: 10}
+"""Times that what is left out may be longer than what is read; more is content."""
 _MAX_BLOCKS = 2_000_000  # paragraphs and cells of a page
-_INLINE = frozenset(
-    (
-        "a",
-        "abbr",
-        "acronym",
-        "b",
-        "bdi",
-        "bdo",
-        "big",
-        "button",
-        "cite",
-        "code",
-        "data",
-        "del",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "img",
-        "input",
-        "ins",
-        "kbd",
-        "label",
-        "mark",
-        "math",
-        "meter",
-        "nobr",
-        "output",
-        "progress",
-        "q",
-        "rp",
-        "rt",
-        "ruby",
-        "s",
-        "samp",
-        "script",
-        "select",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "style",
-        "br",
-        "sub",
-        "sup",
-        "svg",
-        "text",
-        "time",
-        "tt",
-        "u",
-        "var",
-        "wbr",
-        "noscript",
-    )
+_INLINE_NAMES = (
+    "a abbr acronym b bdi bdo big button cite code data del dfn em font i img input ins kbd label mark "
+    "math meter nobr output progress q rp rt ruby s samp script select small span strike strong style br "
+    "sub sup svg text time tt u var wbr noscript "
 )
+_INLINE = frozenset(_INLINE_NAMES.split())
 """Elements that do not end a paragraph."""
-_PLAIN = frozenset(
-    (
-        "a",
-        "abbr",
-        "b",
-        "cite",
-        "code",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "ins",
-        "kbd",
-        "label",
-        "mark",
-        "samp",
-    )
-)
-_PLAIN |= frozenset(("small", "span", "strong", "time", "tt", "u", "var"))
+_PLAIN_NAMES = "a abbr b cite code dfn em font i ins kbd label mark samp small span strong time tt u var"
+_PLAIN = frozenset(_PLAIN_NAMES.split())
 """Inline elements that are text and nothing else, where they have no attributes."""
-_ENDS_PARAGRAPH = frozenset(
-    (
-        "main",
-        "article",
-        "section",
-        "nav",
-        "aside",
-        "header",
-        "footer",
-        "figure",
-        "details",
-        "dialog",
-        "search",
-        "hgroup",
-    )
+_ENDS_PARAGRAPH_NAMES = (
+    "main article section nav aside header footer figure details dialog search hgroup"
 )
+_ENDS_PARAGRAPH = frozenset(_ENDS_PARAGRAPH_NAMES.split())
 """Newer elements, before which the parser does not end a paragraph as browsers do."""
 _PREFORMATTED = frozenset(("pre", "listing", "xmp", "plaintext"))
-_STRUCK = frozenset(("del", "s", "strike"))
 _SCRIPTS = ("sup", "sub")
 _FORMULA_IMAGE = re.compile(r"math|latex|\btex\b|equation|formula", re.IGNORECASE)
 _HEADING_MARK = re.compile(r"\s*[¶§#\U0001f517]\s*$")
@@ -164,6 +90,8 @@ _NUMBER_KINDS = {
     "upper-roman": "upperRoman",
 }
 _BREAK = "\x1e"  # stands for `<br>` until white space is collapsed
+_STRIKE = "\x1c"  # stands where struck text begins and ends until then
+_STRUCK_TEXT = re.compile("\x1c([^\x1c]*+)\x1c")
 
 
 def read_html(path: Path, name: str) -> Document:
@@ -188,6 +116,10 @@ def read_html(path: Path, name: str) -> Document:
         page.builder.skip(
             f"{count_of(hidden, 'characters', form=',')} of hidden text",
             "more than the page shows; see `hidden`, `display`",
+        )
+    if page.drawn:
+        page.builder.skip(
+            count_of(page.drawn, "formulas"), "drawn by KaTeX without MathML"
         )
     document = page.builder.build()
     if not document.text and markup.strip():
@@ -300,10 +232,11 @@ class _Page:
         self._lists: list[_OpenList] = []
         self._formula: FormulaWriter | None = None  # the open one
         self._formula_depth = 0  # open elements in it
-        self._has_formula = False  # whether one was before
+        self._formulas = 0  # that were read and that KaTeX has not drawn again
+        self.drawn = 0  # formulas that KaTeX drew and that have no other text
+        self._struck: list[int] = []  # elements around each that strikes its text
         self._formula_text = ""  # what stands for it where it has no text
         self._prefix = ""  # number of a list item, before its first paragraph
-        self._reading: list[str] | None = None  # of the open ruby text
         self._tables: list[TableFrame] = []
         self._blocks = 0
 
@@ -334,13 +267,14 @@ class _Page:
         omission = omission_of(
             tag, attributes, in_content=self._content > 0, labels=labels
         )
-        is_written = self._has_formula and _MATHJAX.match(attributes.get("id", ""))
+        is_written = self._formulas and _MATHJAX.match(attributes.get("id", ""))
         if (tag == "title" and self._in_svg) or (tag == "script" and is_written):
             omission = Omission.NO_TEXT
         if is_block:
             self._end_block()
         if omission is not None and omission not in self._ignored:
             self._omission, self._omitted_depth, self._omitted_tag = omission, 1, tag
+            self._count_drawing(attributes)
             return
         holds_content = is_content(tag, attributes)
         self._content_tags.append(holds_content)
@@ -350,6 +284,15 @@ class _Page:
             opener(self, tag, attributes)
         elif attributes.get("role") == "heading":
             self._open_heading(f"h{attributes.get('aria-level', '2')[:1]}", attributes)
+        if is_struck(tag, attributes):
+            self._words += [] if self._struck else [_STRIKE]
+            self._struck.append(len(self._content_tags))
+
+    def _count_drawing(self, attributes: Mapping[str, str]) -> None:
+        """Count the formula that an element draws, unless its text was read before."""
+        if attributes.get("class") == "katex-html":
+            self.drawn += self._formulas == 0
+            self._formulas -= self._formulas > 0
 
     def end(self, tag: str) -> None:
         """Close an element."""
@@ -361,6 +304,10 @@ class _Page:
             self._formula_depth -= 1
             self._formula.end(tag)
             return
+        if self._struck and self._struck[-1] == len(self._content_tags):
+            self._struck.pop()
+            if not self._struck:
+                self._words.append(_STRIKE)
         if _is_block(tag):
             self._end_block()
         self._content -= self._content_tags.pop()
@@ -389,14 +336,11 @@ class _Page:
 
     def mistaken_omissions(self) -> frozenset[Omission]:
         """Return the reasons for omission that took most of the page, which then is no furniture."""
-        mistaken = set()
-        if self.omitted[Omission.ARIA_HIDDEN] > self.kept:
-            mistaken.add(Omission.ARIA_HIDDEN)
-        if self.omitted[Omission.FURNITURE] > _MAX_FURNITURE * self.kept:
-            mistaken.add(Omission.FURNITURE)
-        if self.omitted[Omission.NOSCRIPT] > _MAX_FURNITURE * self.kept:
-            mistaken.add(Omission.NOSCRIPT)
-        return frozenset(mistaken)
+        return frozenset(
+            omission
+            for omission, times in _MAX_OMITTED.items()
+            if self.omitted[omission] > times * self.kept
+        )
 
     def _end_block(self) -> None:
         """End the open paragraph at the boundary of a block; in a heading or preformatted text, only its line."""
@@ -408,12 +352,18 @@ class _Page:
             if not self._words[-1].endswith("\n"):
                 self._words.append("\n")
         else:
-            text = _collapse("".join(self._words))
-            self._words.clear()
-            self._script_starts.clear()
+            text = _collapse(self._take_words())
             if text:
                 self._add(self._prefix + text)
                 self._prefix = ""
+
+    def _take_words(self) -> str:
+        """Return the text of the open paragraph and begin another, struck where that is."""
+        strike = [_STRIKE] if self._struck else []
+        text = "".join(self._words + strike)
+        self._words = strike
+        self._script_starts.clear()
+        return _STRUCK_TEXT.sub(_mark_struck, text)
 
     def _add(self, block: HtmlBlock) -> None:
         """Add a block to the open cell or table, or to the document."""
@@ -453,8 +403,7 @@ class _Page:
         self._in_title = True
 
     def _close_title(self, tag: str) -> None:
-        title = _collapse("".join(self._words)).replace("\n", " ")[:MAX_HEADING]
-        self._words.clear()
+        title = _collapse(self._take_words()).replace("\n", " ")[:MAX_HEADING]
         self._in_title = False
         if title and not self._blocks:
             self.builder = DocumentBuilder(title)
@@ -493,9 +442,7 @@ class _Page:
         if not self._heading_level:
             return
         level, self._heading_level = self._heading_level, 0
-        text = _HEADING_MARK.sub("", _collapse("".join(self._words)).replace("\n", " "))
-        self._words.clear()
-        self._script_starts.clear()
+        text = _HEADING_MARK.sub("", _collapse(self._take_words()).replace("\n", " "))
         if text:
             self.kept += len(text)
             self._add(Heading(level, text))
@@ -508,15 +455,13 @@ class _Page:
         if self._preformatted or self._heading_level:
             return
         text = (
-            _INVISIBLE.sub("", "".join(self._words))
+            _INVISIBLE.sub("", self._take_words())
             .replace(_JOINT, "")
             .replace(_BREAK, "\n")
             .replace("\xa0", " ")
             .strip("\n")
             .rstrip()
         )
-        self._words.clear()
-        self._script_starts.clear()
         if text.strip():
             self.kept += len(text)
             self._add(Preformatted(text))
@@ -541,12 +486,6 @@ class _Page:
     def _close_quote(self, tag: str) -> None:
         self._words.append('"')
 
-    def _open_struck(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._words.append("~~")
-
-    def _close_struck(self, tag: str) -> None:
-        self._words.append("~~")
-
     def _open_script(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._script_starts.append(len(self._words))
 
@@ -559,7 +498,7 @@ class _Page:
 
     def _open_math(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._formula, self._formula_depth = FormulaWriter(MATHML), 0
-        self._has_formula = True
+        self._formulas += 1
         self._formula_text = attributes.get("alttext", "")
 
     def _close_math(self, tag: str) -> None:
@@ -616,10 +555,6 @@ class _Page:
         if self._tables:
             self._tables[-1].add_row()
 
-    def _close_row(self, tag: str) -> None:
-        if self._tables:
-            self._tables[-1].cell = None
-
     def _open_row_group(self, tag: str, attributes: Mapping[str, str]) -> None:
         if self._tables:
             self._tables[-1].open_group(tag)
@@ -656,7 +591,6 @@ _OPENERS: dict[str, _Opener] = {
     "br": _Page._open_break,
     "img": _Page._open_image,
     "q": _Page._open_quote,
-    **dict.fromkeys(_STRUCK, _Page._open_struck),
     **dict.fromkeys(_SCRIPTS, _Page._open_script),
     "math": _Page._open_math,
     "rt": _Page._open_ruby_text,
@@ -673,7 +607,6 @@ _CLOSERS: dict[str, _Closer] = {
     "header": _Page._close_header,
     **dict.fromkeys(_PREFORMATTED, _Page._close_preformatted),
     "q": _Page._close_quote,
-    **dict.fromkeys(_STRUCK, _Page._close_struck),
     **dict.fromkeys(_SCRIPTS, _Page._close_script),
     "math": _Page._close_math,
     "rt": _Page._close_ruby_text,
@@ -681,7 +614,7 @@ _CLOSERS: dict[str, _Closer] = {
     "li": _Page._close_item,
     "table": _Page._close_table,
     **dict.fromkeys(ROW_GROUPS, _Page._close_row_group),
-    "tr": _Page._close_row,
+    "tr": _Page._close_cell,
     **dict.fromkeys(("td", "th"), _Page._close_cell),
 }
 
@@ -695,6 +628,12 @@ def _collapse(text: str) -> str:
         return " ".join(text.split())
     lines = [" ".join(line.split()) for line in text.split(_BREAK)]
     return _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()
+
+
+def _mark_struck(struck: re.Match[str]) -> str:
+    """Return struck text between `~~`, and what is blank as it is."""
+    text = struck[1].strip()
+    return struck[1].replace(text, f"~~{text}~~") if text else struck[1]
 
 
 def _without_line_end(gap: re.Match[str]) -> str:

@@ -21,33 +21,11 @@ class Omission(Enum):
     FURNITURE = auto()
 
 
-_NO_TEXT = frozenset(
-    (
-        "script",
-        "style",
-        "iframe",
-        "frame",
-        "object",
-        "embed",
-        "canvas",
-        "audio",
-        "video",
-        "applet",
-        "select",
-        "datalist",
-        "textarea",
-        "input",
-        "noframes",
-        "noembed",
-        "rp",
-        "meter",
-        "progress",
-        "defs",
-        "symbol",
-        "metadata",
-        "desc",
-    )
+_NO_TEXT_NAMES = (
+    "script style iframe frame object embed canvas audio video applet select datalist textarea input "
+    "noframes noembed rp meter progress defs symbol metadata desc "
 )
+_NO_TEXT = frozenset(_NO_TEXT_NAMES.split())
 _FURNITURE_ROLES = frozenset(
     ("navigation", "banner", "contentinfo", "search", "menu", "menubar", "toolbar")
 )
@@ -73,6 +51,7 @@ _NAMED_FURNITURE = re.compile(
     re.IGNORECASE,
 )
 """Names of ids and classes that many pages give their furniture. Those that also name content are not here."""
+_STRUCK = frozenset(("del", "s", "strike"))
 _ANCHOR = re.compile(
     r"(?:^|\s)(?:headerlink|hash-link|header-anchor|heading-link|anchorjs-link|permalink)(?:\s|$)"
 )
@@ -130,19 +109,36 @@ def _is_hidden(tag: str, attributes: Mapping[str, str]) -> bool:
         )
     if "popover" in attributes or (tag == "dialog" and "open" not in attributes):
         return True
-    style = attributes.get("style")
-    if not style:
-        return False
-    values: dict[str, str] = {}
-    for declaration in _STYLE_COMMENT.sub("", style[:_MAX_STYLE].lower()).split(";"):
-        name, _, value = declaration.partition(":")
-        values[name.strip()] = value.replace("!important", "").strip()
+    values = _inline_style(attributes)
     return (
         values.get("display") == "none"
         or values.get("visibility") in ("hidden", "collapse")
         or values.get("content-visibility") == "hidden"
         or values.get("font-size") in ("0", "0px", "0em", "0pt", "0%")
     )
+
+
+def is_struck(tag: str, attributes: Mapping[str, str]) -> bool:
+    """Tell whether an element or its inline style strikes its text through."""
+    if "decoration" not in attributes.get("style", "").lower():
+        return tag in _STRUCK
+    style = _inline_style(attributes)
+    decoration = style.get("text-decoration-line", style.get("text-decoration"))
+    if decoration is None:
+        return tag in _STRUCK
+    return "line-through" in decoration
+
+
+def _inline_style(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of the inline style of an element."""
+    style = attributes.get("style")
+    if not style:
+        return {}
+    values: dict[str, str] = {}
+    for declaration in _STYLE_COMMENT.sub("", style[:_MAX_STYLE].lower()).split(";"):
+        name, _, value = declaration.partition(":")
+        values[name.strip()] = value.replace("!important", "").strip()
+    return values
 
 
 def _is_furniture(tag: str, attributes: Mapping[str, str], in_content: bool) -> bool:

@@ -141,6 +141,10 @@ def test_a_page_that_would_lose_nearly_all_its_text_keeps_it(tmp_path, page):
             "10⁶ of H₂O, the 4th",
         ),
         ("<s>$50</s>$40", "~~$50~~$40"),
+        ("<p style='text-decoration: line-through red'>$50<p>$40", "~~$50~~\n\n$40"),
+        ("<s style='text-decoration: none'>$50</s><s></s>", "$50"),
+        ("<del><p>1<sup>2</sup><p> <s>3</s></del>", "~~1²~~\n\n~~3~~"),
+        ("<del><h2>a</h2><pre>b</pre><td>c</del>", "~~a~~\n\n~~b~~\n\n~~c~~"),
         ("a<br>b<br><br>c", "a\nb\n\nc"),
         ("<p>soft&shy;ware wo<wbr>rd\u200b<b>s</b>\U000e0041", "software words"),
         ("<p>红茶\n需要", "红茶需要"),
@@ -311,6 +315,9 @@ def test_damaged_characters_and_much_hidden_text_are_reported(tmp_path):
     assert [skipped.what for skipped in hidden.skipped] == [
         "120 characters of hidden text"
     ]
+    drawn = '<span class="katex-html" aria-hidden="true">x</span>'
+    page = f"<p>Two formulas, of which one is written: <math>y</math>{drawn} {drawn}"
+    assert [skipped.what for skipped in read(tmp_path, page).skipped] == ["1 formula"]
 
 
 @pytest.mark.parametrize("page", ["<script>write()</script>", "<p>", "<p hidden>x"])
