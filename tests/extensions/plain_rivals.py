@@ -15,7 +15,8 @@ from reference_chat import WORDS, Talker, TalkingExecutor, first_sentence
 
 from retrieval.passage import Passage
 from selfrag.extensions.adaptive import words as word_lists
-from selfrag.reflection.labels import ISREL
+from selfrag.judges.external import FunctionJudge
+from selfrag.reflection.labels import ISREL, Label, LabelSet, Role
 from selfrag.reflection.requests import Internals
 
 PROMPTS = tomllib.loads(
@@ -148,12 +149,24 @@ def score(inputs):
 
 def judge():
     """A judge by `relevance`."""
-    from selfrag.judges.external import FunctionJudge
-
     return FunctionJudge("scripted", ISREL, score)
 
 
 JUDGE = judge()
+
+
+def complexity(question):
+    """How sure a classifier is of A, B and C."""
+    draw = random.Random(zlib.crc32(question.encode()))
+    return [draw.random() for _ in "ABC"]
+
+
+RELEVANT = FunctionJudge("relevant", ISREL, lambda inputs: [[1.0, 0.0]] * len(inputs))
+CLASSIFIER = FunctionJudge(
+    "complexity",
+    LabelSet(Role.RETRIEVE, tuple(Label(name, 0.0, name) for name in "ABC")),
+    lambda inputs: [complexity(item.messages[0].content) for item in inputs],
+)
 STOP_WORDS = set(word_lists.STOP_WORDS.split())
 
 
@@ -471,6 +484,12 @@ class Plain:
         chat = (("user", prompt),)
         masses = [self.talker.probability(chat, label) for label in "ABC"]
         label = "ABC"[masses.index(max(masses))]
+        return {"A": self.never, "B": self.always, "C": self.ircot}[label]()
+
+    def adaptive_rag_trained(self):
+        """The same with the classifier of section 3.2."""
+        values = complexity(self.question)
+        label = "ABC"[values.index(max(values))]
         return {"A": self.never, "B": self.always, "C": self.ircot}[label]()
 
     def knowledge(self, upper=0.8, lower=0.05, least=0.25, most=5):

@@ -62,6 +62,7 @@ METHODS = {
     "iter_retgen": IterRetGen(),
     "max_probability": MaxProbability(),
     "adaptive_rag": AdaptiveRAG(),
+    "adaptive_rag_trained": AdaptiveRAG(judge="plain_rivals:CLASSIFIER"),
     "crag": CRAG(judge="plain_rivals:JUDGE"),
     "dragin": Dragin(),
     "seakr": SeaKR(samples=3, tokens=30),
@@ -264,6 +265,11 @@ def test_systems_of_checkpoints_and_endpoints():
     [
         (Flare(), {"logprobs": False}, "FLARE needs the probabilities of tokens"),
         (MaxProbability(), {"logprobs": False}, "max-probability needs the probab"),
+        (
+            AdaptiveRAG(judge="plain_rivals:RELEVANT"),
+            {},
+            "plain_rivals:RELEVANT says 'Relevant'; adaptive-rag needs a judge that says A, B or C",
+        ),
         (Entropy(), {}, "entropy needs the alternatives of every token"),
         (Dragin(), {}, "this model gives no attention or hidden states; the tran"),
         (SeaKR(), {}, "this model gives no attention or hidden states; the tran"),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from selfrag.extensions.adaptive.ircot import IRCoT
 from selfrag.extensions.adaptive.method import Always, Never, RetrievalMethod
-from selfrag.extensions.adaptive.reader import QuestionWork
+from selfrag.extensions.adaptive.reader import QuestionWork, judge_all, opened
 from selfrag.interface import (
     Decoder,
     SiteKind,
     Slot,
     Steps,
+    UserError,
     check_int,
     generation_error,
 )
@@ -22,12 +22,18 @@ LABELS = ("A", "B", "C")
 
 
 @dataclass(frozen=True, slots=True)
-class AdaptiveRAG:
-    """Asks the model itself for the class. `steps` are those of IRCoT, which answers by several searches."""
+class AdaptiveRAG(RetrievalMethod):
+    """Settings.
+
+    Attributes:
+        steps: those of IRCoT, which answers by several searches.
+        judge: a trained classifier with the labels A, B and C, such as `MODULE:NAME`; by default the model itself.
+    """
 
     steps: int = 8
-    tuned: ClassVar[str] = "steps"
-    grid: ClassVar[tuple[float, ...]] = (1, 2, 4, 8)
+    judge: str = ""
+    tuned = "steps"
+    grid = (1, 2, 4, 8)
 
     def __post_init__(self) -> None:
         check_int("steps", self.steps)
@@ -45,6 +51,13 @@ class AdaptiveRAG:
 
     def label(self, work: QuestionWork) -> Steps[str]:
         """Return the most probable class of the question."""
+        if self.judge:
+            (judgment,) = yield from judge_all(opened(self.judge), [work.state])
+            if judgment.label not in LABELS:
+                raise UserError(
+                    f"{self.judge} says {judgment.label!r}; adaptive-rag needs a judge that says A, B or C"
+                )
+            return judgment.label
         site = work.state.in_message(SiteKind.QUERY, 0)
         request = work.request(work.fill("complexity"), 0)
         labelled = replace(request, slots=(Slot(LABELS, site),))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar
 
-from selfrag.extensions.adaptive.reader import QuestionWork
+from selfrag.extensions.adaptive.method import RetrievalMethod
+from selfrag.extensions.adaptive.reader import QuestionWork, judge_all, opened
 from selfrag.interface import (
     Decoder,
     Decoding,
@@ -19,17 +19,14 @@ from selfrag.interface import (
     check_int,
     decode,
     find_judge,
-    generation_error,
-    open_judge,
     sentence_finder,
 )
 
-_opened = cache(open_judge)
 _finder = cache(sentence_finder)
 
 
 @dataclass(frozen=True, slots=True)
-class CRAG:
+class CRAG(RetrievalMethod):
     """Settings; the paper's scores from -1 to 1 are from 0 to 1 here.
 
     Attributes:
@@ -47,8 +44,8 @@ class CRAG:
     strips: int = 5
     sentences: int = 3
     judge: str = ""
-    tuned: ClassVar[str] = "upper"
-    grid: ClassVar[tuple[float, ...]] = (0.2, 0.5, 0.8, 0.95)
+    tuned = "upper"
+    grid = (0.2, 0.5, 0.8, 0.95)
 
     def __post_init__(self) -> None:
         for name in ("upper", "lower", "least"):
@@ -119,18 +116,12 @@ class CRAG:
         if not passages:
             return []
         inputs = [replace(work.state, passages=(passage,)) for passage in passages]
-        reflections = yield from self._judge(work).judge(inputs)
-        scores = []
-        for reflection in reflections:
-            if not reflection.scored:
-                reason = reflection.reason or "it said nothing"
-                raise generation_error(f"a passage could not be judged: {reason}")
-            scores.append(reflection.scored[0].score)
-        return scores
+        judgments = yield from judge_all(self._judge(work), inputs)
+        return [judgment.score for judgment in judgments]
 
     def _judge(self, work: QuestionWork) -> Judge:
         if self.judge:
-            return _opened(self.judge)
+            return opened(self.judge)
         model = work.reader.model
         name = "token_isrel" if isinstance(model, Prompting) else "prompt_isrel"
         return find_judge(name, (), model)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
+from selfrag.extensions.adaptive.method import RetrievalMethod
 from selfrag.extensions.adaptive.reader import (
     QuestionWork,
     answer_of,
@@ -25,7 +25,7 @@ from selfrag.interface import (
 
 
 @dataclass(frozen=True, slots=True)
-class Dragin:
+class Dragin(RetrievalMethod):
     """Settings; the defaults are those of the released configuration for 2WikiMultihopQA.
 
     Attributes:
@@ -39,8 +39,8 @@ class Dragin:
     query_words: int = 40
     sentence_tokens: int = 64
     tokens: int = 256
-    tuned: ClassVar[str] = "threshold"
-    grid: ClassVar[tuple[float, ...]] = (0.6, 0.9, 1.2, 1.5)
+    tuned = "threshold"
+    grid = (0.6, 0.9, 1.2, 1.5)
 
     def __post_init__(self) -> None:
         check_float("threshold", self.threshold, 0)

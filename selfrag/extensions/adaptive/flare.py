@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
+from selfrag.extensions.adaptive.method import RetrievalMethod
 from selfrag.extensions.adaptive.reader import (
     QuestionWork,
     Written,
@@ -16,7 +16,7 @@ from selfrag.interface import Decoder, check_float, check_int
 
 
 @dataclass(frozen=True, slots=True)
-class Flare:
+class Flare(RetrievalMethod):
     """Settings; the defaults are those of the released configuration for 2WikiMultihopQA.
 
     Attributes:
@@ -30,8 +30,8 @@ class Flare:
     mask: float = 0.4
     sentence_tokens: int = 64
     tokens: int = 256
-    tuned: ClassVar[str] = "threshold"
-    grid: ClassVar[tuple[float, ...]] = (0.2, 0.4, 0.6, 0.8)
+    tuned = "threshold"
+    grid = (0.2, 0.4, 0.6, 0.8)
 
     def __post_init__(self) -> None:
         check_float("threshold", self.threshold, 0, 1)

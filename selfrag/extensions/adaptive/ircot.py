@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
+from selfrag.extensions.adaptive.method import RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, answer_of, has_answer
 from selfrag.interface import Decoder, Passage, check_int
 
@@ -17,7 +17,7 @@ _CONCLUDES = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class IRCoT:
+class IRCoT(RetrievalMethod):
     """Settings.
 
     Attributes:
@@ -31,8 +31,8 @@ class IRCoT:
     collected: int = 15
     sentence_tokens: int = 64
     tokens: int = 256
-    tuned: ClassVar[str] = "steps"
-    grid: ClassVar[tuple[float, ...]] = (1, 2, 4, 8)
+    tuned = "steps"
+    grid = (1, 2, 4, 8)
 
     def __post_init__(self) -> None:
         for name in ("steps", "collected", "sentence_tokens", "tokens"):

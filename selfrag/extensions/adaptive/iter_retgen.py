@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
+from selfrag.extensions.adaptive.method import RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, answer_of
 from selfrag.interface import Decoder, check_int
 
 
 @dataclass(frozen=True, slots=True)
-class IterRetGen:
+class IterRetGen(RetrievalMethod):
     """Settings.
 
     Attributes:
@@ -20,8 +20,8 @@ class IterRetGen:
 
     iterations: int = 2
     tokens: int = 256
-    tuned: ClassVar[str] = "iterations"
-    grid: ClassVar[tuple[float, ...]] = (1, 2, 3, 4)
+    tuned = "iterations"
+    grid = (1, 2, 3, 4)
 
     def __post_init__(self) -> None:
         check_int("iterations", self.iterations)

@@ -12,21 +12,18 @@ from selfrag.interface import Decoder
 class RetrievalMethod(Protocol):
     """A way to answer a question with searches. A frozen dataclass, whose fields are its settings."""
 
-    tuned: ClassVar[str]  # the setting that trades cost for quality; empty for none
-    grid: ClassVar[
-        tuple[float, ...]
-    ]  # its values that a development part is tried with
+    # the setting that trades cost for quality; empty for none
+    tuned: ClassVar[str] = ""
+    # its values that a development part is tried with
+    grid: ClassVar[tuple[float, ...]] = ()
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Answer the question."""
 
 
 @dataclass(frozen=True, slots=True)
-class Never:
+class Never(RetrievalMethod):
     """The model alone."""
-
-    tuned: ClassVar[str] = ""
-    grid: ClassVar[tuple[float, ...]] = ()
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Write a short answer."""
@@ -35,11 +32,8 @@ class Never:
 
 
 @dataclass(frozen=True, slots=True)
-class Always:
+class Always(RetrievalMethod):
     """One search for the question, and an answer from what it finds."""
-
-    tuned: ClassVar[str] = ""
-    grid: ClassVar[tuple[float, ...]] = ()
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Search, and write a short answer."""

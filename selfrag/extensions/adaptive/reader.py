@@ -26,7 +26,9 @@ from selfrag.interface import (
     Failed,
     Finish,
     Internals,
+    Judge,
     JudgeInput,
+    Judgment,
     Message,
     ModelRequest,
     Node,
@@ -49,6 +51,7 @@ from selfrag.interface import (
     count_of,
     generation_error,
     geometric_mean,
+    open_judge,
     segments_of,
     sentence_end,
 )
@@ -369,6 +372,20 @@ class QuestionWork:
         self.decisions[after] = Decision(
             after, action, reason, None, query, passages, cause=cause
         )
+
+
+opened = cache(open_judge)
+
+
+def judge_all(judge: Judge, inputs: Sequence[JudgeInput]) -> Steps[list[Judgment]]:
+    """Return what a judge says about each input; refuse one about which it says nothing."""
+    judgments = []
+    for reflection in (yield from judge.judge(inputs)):
+        if not reflection.scored:
+            reason = reflection.reason or "it said nothing"
+            raise generation_error(f"{judge.name} could not judge: {reason}")
+        judgments.append(reflection.scored[0])
+    return judgments
 
 
 def _served(results: Sequence[T | Failed]) -> list[T]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from selfrag.extensions.adaptive.method import RetrievalMethod
 from selfrag.extensions.adaptive.reader import (
     QuestionWork,
     Written,
@@ -54,7 +54,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class SeaKR:
+class SeaKR(RetrievalMethod):
     """Settings; the defaults are those of the released code, but for the tokens.
 
     Attributes:
@@ -74,8 +74,8 @@ class SeaKR:
     collected: int = 5
     sentence_tokens: int = 64
     tokens: int = 100
-    tuned: ClassVar[str] = "threshold"
-    grid: ClassVar[tuple[float, ...]] = (-6, -4, -2, 0)
+    tuned = "threshold"
+    grid = (-6, -4, -2, 0)
 
     def __post_init__(self) -> None:
         check_float("threshold", self.threshold, -math.inf)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
+from selfrag.extensions.adaptive.method import RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, answer_of, has_answer
 from selfrag.interface import Decoder, check_int
 
@@ -21,7 +21,7 @@ def line_end(text: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SelfAsk:
+class SelfAsk(RetrievalMethod):
     """Settings.
 
     Attributes:
@@ -31,8 +31,8 @@ class SelfAsk:
 
     follow_ups: int = 4
     line_tokens: int = 64
-    tuned: ClassVar[str] = "follow_ups"
-    grid: ClassVar[tuple[float, ...]] = (0, 1, 2, 4)
+    tuned = "follow_ups"
+    grid = (0, 1, 2, 4)
 
     def __post_init__(self) -> None:
         check_int("follow_ups", self.follow_ups, 0)

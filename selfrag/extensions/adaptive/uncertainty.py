@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
-from selfrag.extensions.adaptive.method import Always
+from selfrag.extensions.adaptive.method import Always, RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, Written
 from selfrag.interface import Decoder, UserError, check_float
 
@@ -36,12 +35,12 @@ def mean_entropy(written: Written) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class MaxProbability:
+class MaxProbability(RetrievalMethod):
     """Searches where the answer without a search is improbable. `threshold` is the least probability that stays."""
 
     threshold: float = 0.5
-    tuned: ClassVar[str] = "threshold"
-    grid: ClassVar[tuple[float, ...]] = (0.05, 0.2, 0.5, 0.8)
+    tuned = "threshold"
+    grid = (0.05, 0.2, 0.5, 0.8)
 
     def __post_init__(self) -> None:
         check_float("threshold", self.threshold, 0, 1)
@@ -55,12 +54,12 @@ class MaxProbability:
 
 
 @dataclass(frozen=True, slots=True)
-class Entropy:
+class Entropy(RetrievalMethod):
     """Searches where the tokens of the answer without a search have a high mean entropy, above `threshold` nats."""
 
     threshold: float = 0.5
-    tuned: ClassVar[str] = "threshold"
-    grid: ClassVar[tuple[float, ...]] = (0.1, 0.3, 0.6, 1.0)
+    tuned = "threshold"
+    grid = (0.1, 0.3, 0.6, 1.0)
 
     def __post_init__(self) -> None:
         check_float("threshold", self.threshold, 0)
