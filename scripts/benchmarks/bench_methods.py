@@ -22,7 +22,7 @@ from selfrag.extensions.adaptive.reader import QuestionWork
 from selfrag.extensions.adaptive.system import METHODS, AdaptiveSystem
 from selfrag.judges.chat_model import model_of
 from selfrag.loading import load_tokenizer, resolve_model
-from selfrag.runtime import QuestionFailed, drive
+from selfrag.runtime import QuestionAnswered, QuestionFailed, drive
 
 
 def answer_all(
@@ -44,7 +44,8 @@ def answer_all(
     for event in drive(decoders, loaded, None, max_live=live):
         if isinstance(event, QuestionFailed):
             raise UserError(f"{items[event.index].instruction!r}: {event.error}")
-        texts[event.index] = event.answer.text
+        if isinstance(event, QuestionAnswered):
+            texts[event.index] = event.answer.text
     seconds = time.perf_counter() - start
     processor = time.process_time() - processor
     loaded.close()
