@@ -1,9 +1,9 @@
 """Load a server with many streaming clients: `bench_server.py [--clients 200] [--seconds 180] [--out REPORT.json]`.
 
 The same process answers the questions one by one, then in one `generate()` call, then as a server of clients that
-stream, each of which asks the next question as soon as it has an answer. Every answer must be that of the single run.
-With `--hostile N` so many hostile clients try to harm the server meanwhile. A process of its own measures `/health`, so
-that its times are the server's and not those of 250 clients in one process.
+stream, each of which asks the next question as soon as it has an answer, or after the pause that a refusal asks for.
+Every answer must be that of the single run. With `--hostile N` so many hostile clients try to harm the server
+meanwhile. A process of its own measures `/health`, so that its times are the server's and not those of 250 clients.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import json
 import multiprocessing
 import random
+import re
 import socket
 import statistics
 import time
@@ -171,7 +172,8 @@ class ServerLoad:
     until: float  # time of `time.perf_counter`
     answers: int = 0
     wrong: int = 0  # answers that are not the expected ones
-    failed: list[str] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)  # the status, or the error
+    longest: float = 0.0  # seconds until an answer or a refusal was whole
     first: list[float] = field(default_factory=list)  # seconds to the first segment
     hostile: Counter[str] = field(default_factory=Counter)  # outcomes of attempts
     _numbers: Any = field(default_factory=count)
@@ -180,10 +182,20 @@ class ServerLoad:
         """Ask one question after the other."""
         while time.perf_counter() < self.until:
             number = next(self._numbers) % len(self.questions)
+            started, pause = time.perf_counter(), 0.0
             try:
                 text, first = await ask(client, self.questions[number])
+            except httpx.HTTPStatusError as error:
+                self.refused[str(error.response.status_code)] += 1
+                pause = float(error.response.headers.get("Retry-After", 1))
             except httpx.HTTPError as error:
-                self.failed.append(repr(error))
+                self.refused[
+                    re.sub(r"\d+", "N", f"{type(error).__name__}: {error}")
+                ] += 1
+                pause = 1.0
+            self.longest = max(self.longest, time.perf_counter() - started)
+            if pause:
+                await asyncio.sleep(pause)
                 continue
             self.answers += 1
             self.wrong += text != self.expected[number]
@@ -280,8 +292,8 @@ def main(
         "served / generate()": served / in_batch,
         "answers": measured.answers,
         "other than the single run": measured.wrong,
-        "failed": len(measured.failed),
-        "first failures": measured.failed[:3],
+        **{f"refused: {kind}": n for kind, n in sorted(measured.refused.items())},
+        "longest seconds to an answer or a refusal": measured.longest,
         "median seconds to the first segment alone": statistics.median(alone_first),
         "median seconds to the first segment loaded": statistics.median(measured.first),
         "/health, 99th percentile": statistics.quantiles(replies, n=100)[98],

@@ -46,7 +46,7 @@ from selfrag.interface import (
     weight_files,
 )
 
-FORMAT = 2
+FORMAT = 3
 """Version of the graphs in the cache."""
 ROOM = 64
 """Tokens by which the room of the running sequences grows."""
@@ -110,7 +110,7 @@ def converted(directory: Path, facts: DecoderFacts, numbers: Numbers) -> Path:
 
 
 _BYTES = {"float32": 4.0, "int8": 1.125}
-"""Of a weight, with its share of a scale."""
+"""Of a weight; in int8 the embedding stays in float32."""
 
 
 def check_memory(directory: Path, numbers: Numbers) -> None:

@@ -17,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.extensions.onnx.checkpoint import DecoderFacts, rotary_table
-from selfrag.interface import GraphWriter, TensorFiles
-
-BLOCK = 32
-"""Numbers of a row of a matrix that share a scale in int8."""
+from selfrag.extensions.onnx.rotation import EMBEDDING, RotatedWeights
+from selfrag.interface import GraphWriter, TensorFiles, open_session
 
 Numbers = Literal["float32", "int8"]
 
@@ -33,7 +31,11 @@ def write_graph(
 
 
 class _DecoderGraph:
-    """Writes nodes and weights, in the order of the computation."""
+    """Writes nodes and weights, in the order of the computation.
+
+    In int8 a matrix has a scale for each of its rows, and its input one for each token, so that a token has the same
+    numbers in every batch.
+    """
 
     def __init__(
         self,
@@ -43,9 +45,11 @@ class _DecoderGraph:
         numbers: Numbers,
     ) -> None:
         self._facts = facts
-        self._weights = weights
         self._graph = graph
-        self._numbers = numbers
+        self._rotated = RotatedWeights(facts, weights) if numbers == "int8" else None
+        self._weights = self._rotated or weights
+        self._quantised: set[str] = set()
+        self._largest_code = largest_code() if self._rotated else 0
 
     def write(self) -> None:
         """Write the whole model."""
@@ -56,11 +60,20 @@ class _DecoderGraph:
         graph.input("total", "int32", [])
         graph.input("pick", "int64", ["n"])
         graph.output("logprobs", "float32", ["n", facts.vocab_size])
-        embedding = self._weights.float32("model.embed_tokens.weight")
+        embedding = self._weights.float32(EMBEDDING)
         cosines, sines = rotary_table(facts)
         graph.constant("cosines", cosines)
         graph.constant("sines", sines)
         graph.constant("embedding", embedding)
+        if self._rotated is not None:
+            graph.constant("unit", np.array(1 / 127, np.float32))
+            graph.constant("zero", np.array(128, np.uint8))
+            graph.constant("axis", np.array([-1]))
+            graph.constant("tiny", np.array(1e-30, np.float32))
+            block = self._rotated.block
+            graph.constant("block", block)
+            graph.constant("blocks", np.array([0, 0, -1, len(block)]))
+            graph.constant("channels", np.array([0, 0, -1]))
         graph.node("Gather", ["embedding", "ids"], "hidden_0")
         for layer in range(facts.layers):
             self._layer(layer)
@@ -124,12 +137,23 @@ class _DecoderGraph:
             "QuickGelu", [f"gate_{layer}"], f"gated_{layer}", alpha=1.0, contrib=True
         )
         self._graph.node("Mul", [f"gated_{layer}", f"up_{layer}"], f"product_{layer}")
+        product = self._rotate_product(f"product_{layer}")
         self._linear(
-            f"product_{layer}",
+            product,
             self._weights.float32(prefix + "mlp.down_proj.weight"),
             f"down_{layer}",
         )
         self._graph.node("Add", [f"residual_{layer}", f"down_{layer}"], end)
+
+    def _rotate_product(self, source: str) -> str:
+        """Rotate the input of `down_proj`, as its weights are rotated; in float32 nothing is."""
+        if self._rotated is None:
+            return source
+        graph, target = self._graph, f"rotated_{source}"
+        graph.node("Reshape", [source, "blocks"], f"{source}_blocks")
+        graph.node("MatMul", [f"{source}_blocks", "block"], f"{source}_turned")
+        graph.node("Reshape", [f"{source}_turned", "channels"], target)
+        return target
 
     def _attention_inputs(self, prefix: str, layer: int) -> None:
         """Compute queries, keys and values by one matrix."""
@@ -157,12 +181,10 @@ class _DecoderGraph:
         )
         self._graph.node("Gather", ["tokens", "pick"], "picked")
         self._norm("picked", "model.norm.weight", "final")
-        if not facts.tied:
-            self._linear("final", self._weights.float32("lm_head.weight"), "logits")
-        elif self._numbers == "int8":
-            self._linear("final", embedding, "logits")
-        else:
+        if facts.tied and self._rotated is None:
             self._graph.node("Gemm", ["final", "embedding"], "logits", transB=1)
+        else:
+            self._linear("final", self._weights.float32("lm_head.weight"), "logits")
         self._graph.node("LogSoftmax", ["logits"], "logprobs", axis=-1)
 
     def _norm(self, source: str, weight: str, target: str) -> None:
@@ -175,27 +197,36 @@ class _DecoderGraph:
         )
 
     def _linear(self, source: str, matrix: NDArray[np.float32], target: str) -> None:
-        """Multiply by a matrix [new width, width]; what does not divide into blocks stays in float32."""
-        columns, width = matrix.shape
-        if self._numbers == "float32" or width % BLOCK:
-            weight = self._graph.constant(f"{target}_weight", matrix.T)
-            self._graph.node("MatMul", [source, weight], target)
+        """Multiply by a matrix [new width, width]."""
+        graph = self._graph
+        if self._rotated is None:
+            weight = graph.constant(f"{target}_weight", matrix.T)
+            graph.node("MatMul", [source, weight], target)
             return
-        codes, scales = to_int8(matrix)
-        self._graph.node(
-            "MatMulNBits",
-            [
-                source,
-                self._graph.constant(f"{target}_codes", codes),
-                self._graph.constant(f"{target}_scales", scales),
-            ],
-            target,
-            K=width,
-            N=columns,
-            bits=8,
-            block_size=BLOCK,
-            accuracy_level=4,  # the inputs in int8, too
-            contrib=True,
+        self._quantise(source)
+        codes, scales = to_int8(matrix, self._largest_code)
+        inputs = [
+            f"{source}_codes",
+            graph.constant(f"{target}_matrix", codes.T),
+            "unit",
+            graph.constant(f"{target}_scales", scales),
+            "zero",
+        ]
+        graph.node("MatMulIntegerToFloat", inputs, f"{target}_units", contrib=True)
+        graph.node("Mul", [f"{target}_units", f"{source}_largest"], target)
+
+    def _quantise(self, source: str) -> None:
+        """Divide each token by its largest number, and write it in steps of 1/127."""
+        if source in self._quantised:
+            return
+        self._quantised.add(source)
+        graph, largest = self._graph, f"{source}_largest"
+        graph.node("Abs", [source], f"{source}_sizes")
+        graph.node("ReduceMax", [f"{source}_sizes", "axis"], f"{source}_most")
+        graph.node("Max", [f"{source}_most", "tiny"], largest)
+        graph.node("Div", [source, largest], f"{source}_divided")
+        graph.node(
+            "QuantizeLinear", [f"{source}_divided", "unit", "zero"], f"{source}_codes"
         )
 
     def _stored(self, name: str) -> str:
@@ -203,11 +234,22 @@ class _DecoderGraph:
 
 
 def to_int8(
-    matrix: NDArray[np.float32],
-) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return codes around 128, [rows, blocks, BLOCK], and a scale for each block of a row, [rows * blocks]."""
-    blocks = matrix.reshape(len(matrix), -1, BLOCK)
-    largest = np.abs(blocks).max(axis=2, keepdims=True)
-    scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
-    codes = np.rint(blocks / scales) + 128
-    return codes.astype(np.uint8), scales.reshape(-1)
+    matrix: NDArray[np.float32], largest: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return codes up to the largest one, [rows, width], and a scale for each row."""
+    most = np.abs(matrix).max(axis=1)
+    scales = np.where(most > 0, most / largest, 1).astype(np.float32)
+    return np.rint(matrix / scales[:, None]).astype(np.int8), scales
+
+
+def largest_code() -> int:
+    """Return 127; 64 on a processor that cuts sums of two products at 16 bits, as those with AVX2 and no VNNI."""
+    graph = GraphWriter()
+    graph.input("a", "uint8", [1, 64])
+    graph.input("b", "int8", [64, 16])
+    graph.output("sums", "int32", [1, 16])
+    graph.node("MatMulInteger", ["a", "b"], "sums")
+    session = open_session(graph.finish(), 1)
+    a, b = np.full((1, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
+    (sums,) = session.run(None, {"a": a, "b": b})
+    return 127 if (sums == 64 * 255 * 127).all() else 64
