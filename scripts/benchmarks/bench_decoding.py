@@ -90,11 +90,12 @@ class LoadedSystem:
     logprobs: int  # most that it gives of a token
 
 
-def on_vllm(path: str, kv_gib: float | None) -> LoadedSystem:
+def on_vllm(path: str, kv_gib: float | None, dtype: str) -> LoadedSystem:
     """Load a checkpoint into vLLM."""
     most = max(form.logprobs for form in FORMS.values())
     options = {"max_logprobs": most}
-    engine = VLLMEngine.load(VLLMConfig(path, kv_cache_gib=kv_gib, engine_args=options))
+    config = VLLMConfig(path, dtype=dtype, kv_cache_gib=kv_gib, engine_args=options)
+    engine = VLLMEngine.load(config)
     vllm = engine._engine
 
     def fresh() -> VLLMEngine:
@@ -201,6 +202,7 @@ def main(
     data: Path | None = None,
     out: Path | None = None,
     kv_gib: float | None = None,
+    dtype: str = "auto",
     form: list[str] = list(FORMS),  # noqa: B006 - of the command line alone
     live: list[int] = [256],  # noqa: B006
     questions: int = 64,
@@ -219,6 +221,7 @@ def main(
         data: rows with instruction and passages; else made from the demo corpus.
         out: JSON file with everything measured.
         kv_gib: memory for keys and values of vLLM.
+        dtype: number format of vLLM.
         form: short or long; repeatable, both by default.
         live: questions in flight; repeatable. Four times as many are asked at most.
         questions: of ours and the floor.
@@ -226,7 +229,7 @@ def main(
         rivals: questions of the rivals.
         repeats: rounds.
         fixed_tokens: new tokens of every candidate, for a model with random weights.
-        beside: another engine that answers the questions in turn, in float32, such as onnx; repeatable.
+        beside: number format and engine that answers the questions in turn, such as int8:onnx; repeatable.
     """
     for name in form:
         check_choice("--form", name, FORMS)
@@ -235,9 +238,12 @@ def main(
     path = resolve_model(model)
     report.say("loading")
     # before vLLM, which pins the threads that are there
-    others = {name: load_engine(name, path, dtype="float32") for name in beside}
+    others = {}
+    for name in beside:
+        numbers, _, other = name.rpartition(":")
+        others[name] = load_engine(other, path, dtype=numbers or "float32")
     system = (
-        on_vllm(str(path), kv_gib)
+        on_vllm(str(path), kv_gib, dtype)
         if engine == "vllm"
         else on_transformers(str(path), device)
     )

@@ -173,7 +173,7 @@ def save_qwen2(path: Path) -> Path:
         max_position_embeddings=512,
         **_common(tokenizer, tie=True),
     )
-    return _save(Qwen2ForCausalLM, config, tokenizer, path)
+    return _save(Qwen2ForCausalLM, config, tokenizer, path, is_uneven=True)
 
 
 _QWEN = """{% for m in messages %}<|im_start|>{{ m.role }}
@@ -275,13 +275,21 @@ def save_bert(path: Path) -> Path:
 
 
 def _save(
-    model_class: Any, config: Any, tokenizer: Any, path: Path, seed: int = 0
+    model_class: Any,
+    config: Any,
+    tokenizer: Any,
+    path: Path,
+    seed: int = 0,
+    is_uneven: bool = False,  # norms are not 1, biases not 0
 ) -> Path:
     import torch
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = model_class(config)
+        for name, parameter in model.named_parameters():
+            if is_uneven and ("norm" in name or "bias" in name):
+                torch.nn.init.uniform_(parameter, 0.5, 1.5)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
