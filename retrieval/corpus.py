@@ -248,8 +248,10 @@ class Corpus(Sequence[Passage]):
         try:
             for column in self._columns:
                 column.validate(full=True)
-            for passage in self:
-                add_to_digest(digest, (passage.id, passage.title, passage.text))
+                if column.null_count:
+                    raise ValueError("a value is missing")
+            for fields in self._fields():
+                add_to_digest(digest, fields)
         except (pa.ArrowException, UserError, ValueError) as error:
             raise damaged("corpus", self.directory, error) from error
         if (
@@ -289,11 +291,13 @@ class Corpus(Sequence[Passage]):
         return Passage(identifier, text, title)
 
     def __iter__(self) -> Iterator[Passage]:
+        for identifier, title, text in self._fields():
+            yield Passage(identifier, text, title)
+
+    def _fields(self) -> Iterator[tuple[str, str, str]]:
+        """Yield id, title and text of every passage."""
         for chunks in zip(*(column.chunks for column in self._columns), strict=True):
-            for identifier, title, text in zip(
-                *(chunk.to_pylist() for chunk in chunks), strict=True
-            ):
-                yield Passage(identifier, text, title)
+            yield from zip(*(chunk.to_pylist() for chunk in chunks), strict=True)
 
 
 def corpus_schema() -> Any:
