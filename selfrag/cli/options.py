@@ -182,8 +182,8 @@ class EngineOptions:
     """Which engine loads a model, and how.
 
     Attributes:
-        name: vllm, transformers, onnx or http://HOST:PORT; by default vllm on a GPU, and the best one installed on a CPU
-            (`ask`, `chat`, `mcp`: transformers, or onnx without torch, which start soonest).
+        name: vllm, transformers, onnx or http://HOST:PORT; by default vllm on a GPU, and the best one installed on a
+            CPU (`ask`, `chat`, `mcp`: transformers, or onnx without torch, which start soonest).
         dtype: number format of the weights; by default that of the checkpoint, but a fast one for float32 on a GPU.
         deterministic: the same question gives the same bytes, again and in any batch; slower.
         settings: setting of the engine, KEY=VALUE, such as max_model_len=4096 or tensor_parallel_size=2.

@@ -277,7 +277,7 @@ def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
     for run in runs:
         if run.name in folders:
             raise UserError(
-                f"{folders[run.name]} and {run.folder} are both of a system called {run.name}; run one under another --name"
+                f"{folders[run.name]} and {run.folder} are both called {run.name}; run one with another --name"
             )
         folders[run.name] = run.folder
         if missing := sorted(set(first.files) ^ set(run.files)):
