@@ -240,8 +240,8 @@ def main(
     # before vLLM, which pins the threads that are there
     others = {}
     for name in beside:
-        numbers, _, other = name.rpartition(":")
-        others[name] = load_engine(other, path, dtype=numbers or "float32")
+        numbers, _, second = name.rpartition(":")
+        others[name] = load_engine(second, path, dtype=numbers or "float32")
     system = (
         on_vllm(str(path), kv_gib, dtype)
         if engine == "vllm"

@@ -174,7 +174,7 @@ def test_runs_that_cannot_be_compared(runs, tmp_path):
     limited = few(tmp_path / "limited", settings={"limit": 3})
     for folders, message in (
         ([], "no run to compare"),
-        ([runs[0], runs[0]], "both of a system called reflective"),
+        ([runs[0], runs[0]], "both called reflective"),
         ([runs[0], half], "is not in both"),
         ([half, limited], "was not run on the same items"),
     ):
