@@ -246,6 +246,12 @@ def test_a_server_that_cannot_answer_is_no_server_that_cannot_go_on(
         _ = executor(server, retries=0).continues
 
 
+def test_a_seed_goes_to_the_server():
+    request = ModelRequest(STATE, CHAT, 5, temperature=1.0, seed=7)
+    _, bodies, _ = ask_server(lambda sent: said("No."), request, 1)
+    assert (bodies[-1]["seed"], bodies[-1]["temperature"]) == (7, 1.0)
+
+
 @pytest.mark.parametrize("name", ["logprobs", "temperature"])
 def test_a_server_that_refuses_a_field_it_can_do_without_is_asked_without_it(name):
     strict = refusing(

@@ -403,6 +403,18 @@ def test_what_an_executor_cannot_do_is_refused(reference):
 
 
 @pytest.mark.engine
+def test_the_inside_of_a_reply_has_a_row_for_each_of_its_tokens(reference):
+    request = ModelRequest(STATE, CHAT, 5, temperature=1.0, seed=3, prefill="She said:")
+    [drawn, again] = reference.run([request, request])
+    assert drawn.text == again.text
+    [inside] = finish(reference.inspect_steps([request]), reference.engine)
+    assert "".join(inside.texts).endswith("She said:")
+    assert inside.attention.shape == (len(inside.entropies), len(inside.texts))
+    assert inside.attention.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert inside.state.ndim == 1
+
+
+@pytest.mark.engine
 def test_one_request_that_fails_leaves_the_others(reference):
     endless = ChatPrompt((Message("user", "far too long " * 3000),))
     bad = ModelRequest(STATE, CHAT, 5, constraint=Constraint.regex("(["))
