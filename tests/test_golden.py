@@ -33,65 +33,21 @@ FILE = Path(__file__).with_name("golden.json")
 RECORD = os.environ.get("SELFRAG_RECORD_GOLDEN") == "1"
 AGAIN = "differs from tests/golden.json; if that is meant, run: SELFRAG_RECORD_GOLDEN=1 pytest tests/test_golden.py"
 
-SCRIPTED = {
-    "short": (6, {"max_segments": 1}),
-    "long": (39, {"max_segments": 3, "passages": 2}),
-    "always": (
-        56,
-        {
-            "mode": "always",
-            "max_segments": 2,
-            "passages": 3,
-            "no_retrieval_branch": True,
-            "beam": 3,
-        },
-    ),
-    "never": (59, {"mode": "never", "max_segments": 3}),
-    "argmax, once, forced": (
-        33,
-        {
-            "threshold": None,
-            "retrieve_once": True,
-            "undefined": "force",
-            "max_segments": 2,
-        },
-    ),
-    "constrained": (
-        44,
-        {
-            "require": {"isrel": "Relevant"},
-            "forbid": {"isuse": ["1"]},
-            "max_segments": 2,
-        },
-    ),
-    "history of text": (
-        17,
-        {"history": "text", "accumulate": "product", "max_segments": 3, "passages": 2},
-    ),
-    "budget": (
-        20,
-        {"segment_tokens": 4, "answer_tokens": 10, "passages": 2, "undefined": "zero"},
-    ),
-    "multiple choice": (
-        57,
-        {"choices": ["Ten.", "Eleven.", "12%"], "threshold": 0.1, "passages": 2},
-    ),
-    "multiple choice by length": (
-        53,
-        {"choices": ["A", "AB"], "length": "characters", "mode": "always"},
-    ),
-    "judges": (
-        36,
-        {
-            "judges": ["nli=issup>=0.1", "style"],
-            "guardrails": ["topic<0.4:drop", "known<0.3:abstain", "route<0.6:retrieve"],
-            "weights": Weights(judges={"style": 0.5}),
-            "survivors": (3, 2, 1),
-            "max_segments": 2,
-            "threshold": 0.1,
-        },
-    ),
-}
+SCRIPTED = json.loads("""{
+"short": [6, {"max_segments": 1}],
+"long": [39, {"max_segments": 3, "passages": 2}],
+"always": [56, {"mode": "always", "max_segments": 2, "passages": 3, "no_retrieval_branch": true, "beam": 3}],
+"never": [59, {"mode": "never", "max_segments": 3}],
+"argmax, once, forced": [33, {"threshold": null, "retrieve_once": true, "undefined": "force", "max_segments": 2}],
+"constrained": [44, {"require": {"isrel": "Relevant"}, "forbid": {"isuse": ["1"]}, "max_segments": 2}],
+"history of text": [17, {"history": "text", "accumulate": "product", "max_segments": 3, "passages": 2}],
+"budget": [20, {"segment_tokens": 4, "answer_tokens": 10, "passages": 2, "undefined": "zero"}],
+"multiple choice": [57, {"choices": ["Ten.", "Eleven.", "12%"], "threshold": 0.1, "passages": 2}],
+"multiple choice by length": [53, {"choices": ["A", "AB"], "length": "characters", "mode": "always"}],
+"judges": [36, {"judges": ["nli=issup>=0.1", "style"],
+  "guardrails": ["topic<0.4:drop", "known<0.3:abstain", "route<0.6:retrieve"],
+  "survivors": [3, 2, 1], "max_segments": 2, "threshold": 0.1}]
+}""")
 SETTINGS = (
     (Weights(3, 0, 0), None),
     (Weights(0, -1, 2), 0.0),
@@ -182,29 +138,27 @@ def critics(seed):
             *distribution(seed, name, state.text, *(p.id for p in state.passages))
         )
 
-    names = {
-        "nli": (2, ISSUP),
-        "style": (1, ISUSE),
-        "topic": (1, RELEVANCE),
-        "known": (1, ANSWERABLE),
-    }
-    names["route"] = (1, ANSWERABLE)
+    kinds = {"nli": ISSUP, "style": ISUSE, "topic": RELEVANCE}
     return [
-        Scripted(name, verdict(name), cost, labels, asks=True)
-        for name, (cost, labels) in names.items()
+        Scripted(
+            name,
+            verdict(name),
+            2 if name == "nli" else 1,
+            kinds.get(name, ANSWERABLE),
+            asks=True,
+        )
+        for name in (*kinds, "known", "route")
     ]
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
 def test_a_decode_with_its_trace_and_its_rescorings(name, golden):
     seed, options = SCRIPTED[name]
-    given = {"judges": critics(seed)} if name == "judges" else {}
-    done = run(
-        random_model(seed, failures=0.05),
-        search=random_search(seed, 3),
-        given=given,
-        **options,
-    )
+    if name == "judges":
+        weights = Weights(judges={"style": 0.5})
+        options |= {"given": {"judges": critics(seed)}, "weights": weights}
+    model, search = random_model(seed, failures=0.05), random_search(seed, 3)
+    done = run(model, search=search, **options)
     answer = done.answer
     told = {
         "answer": without_time(answer.as_dict()),

@@ -4,9 +4,9 @@ import pytest
 import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.decoding.beam import decode
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
@@ -51,12 +51,12 @@ def test_a_prompt_starts_with_what_the_tokenizer_starts_with(prompting):
 
 def test_what_is_no_question_is_refused(prompting):
     for blank in ("", "\n\t ", "\u2003"):
-        with pytest.raises(UserError, match="the question is empty"):
+        with refused("the question is empty"):
             prompting.prompt(blank)
     for value, kind in ((None, "NoneType"), (b"Who?", "bytes"), (["Who?"], "list")):
-        with pytest.raises(UserError, match=f"the question must be text, not {kind}"):
+        with refused(f"the question must be text, not {kind}"):
             prompting.prompt(value)
-        with pytest.raises(UserError, match=f"the input must be text, not {kind}"):
+        with refused(f"the input must be text, not {kind}"):
             prompting.prompt("Who?", value)
 
 
@@ -117,7 +117,7 @@ def test_a_chat_template_that_does_not_keep_the_users_words_is_one_line(
 ):
     tokenizer = tiny.byte_level_tokenizer()
     tokenizer.chat_template = template
-    with pytest.raises(UserError, match=problem):
+    with refused(problem):
         Chat.of(tokenizer, HFTextCodec(tokenizer))
 
 

@@ -5,11 +5,8 @@ Where a request stops at no Retrieve token, up to three segments are written.
 Texts and probabilities come from small sets, so that ties, repeated segments, empty ones and equal paths are common.
 """
 
-from __future__ import annotations
-
 import random
 import zlib
-from collections.abc import Callable, Sequence
 
 import numpy as np
 from hypothesis import strategies as st
@@ -19,7 +16,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.labels import CRITIQUES, ISREL, RETRIEVE
-from selfrag.reflection.requests import Failed, Generate
+from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
 
 TEXTS = (
@@ -40,7 +37,7 @@ TEXTS = (
 )
 
 
-def _seed(seed: int, ids: Sequence[int]) -> int:
+def _seed(seed, ids):
     return zlib.crc32(np.array([seed, *ids], dtype=np.int64).tobytes())
 
 
@@ -48,12 +45,10 @@ UNEXPECTED = 1e-5
 """Scale of the probabilities of reflection tokens where the model does not expect them."""
 
 
-def random_model(
-    seed: int, *, failures: float = 0.0, noise: float = 0.0
-) -> Callable[[Generate], ScriptedReply | Failed]:
+def random_model(seed, *, failures=0.0, noise=0.0):
     """A model; `failures` is the share of requests that fail, `noise` that of places where no critique is expected."""
 
-    def reply(request: Generate) -> ScriptedReply | Failed:
+    def reply(request):
         draw = random.Random(_seed(seed, request.prompt_ids))
         if request.max_tokens == 1:
             scale = UNEXPECTED if noise and draw.random() < noise else 1.0
@@ -66,8 +61,8 @@ def random_model(
             return ScriptedReply((FIRST_CHARACTER,), rows)
         if draw.random() < failures:
             return Failed("no memory")
-        ids: list[int] = []
-        rows: dict[int, dict[int, float]] = {}
+        ids = []
+        rows = {}
         for _ in range(1 if request.stop_ids else 3):
             _segment(draw, ids, rows, noise)
             if ids[-1] == EOS:
@@ -81,9 +76,7 @@ def random_model(
     return reply
 
 
-def _segment(
-    draw: random.Random, ids: list[int], rows: dict[int, dict[int, float]], noise: float
-) -> None:
+def _segment(draw, ids, rows, noise):
     """Add a segment, which a Retrieve token or EOS ends."""
     for labels in CRITIQUES:
         if labels is not ISREL:
@@ -101,10 +94,10 @@ def _segment(
     ids.append(draw.choice((*VOCABULARY.group(RETRIEVE) * 2, EOS)))
 
 
-def random_search(seed: int, most: int = 5) -> Callable[[str], list[Passage]]:
+def random_search(seed, most=5):
     """A retriever that finds up to `most` passages for each query, always the same; two texts may share an id."""
 
-    def search(query: str) -> list[Passage]:
+    def search(query):
         draw = random.Random(_seed(seed, query.encode()))
         names = [
             f"d{draw.randrange(9)}"

@@ -5,20 +5,16 @@ at a time. It builds its own prompts, reads probabilities by token id and scores
 With `selfrag.decoding` it shares the values of requests and settings, and nothing that computes.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from retrieval.passage import Passage
-from selfrag.decoding.policy import Decoding
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
-from selfrag.reflection.requests import Failed, Finish, Generate, Generated
+from selfrag.engines.scripted import ScriptedEngine
+from selfrag.reflection.requests import Failed, Finish, Generate
 
 EOS, BOS, FIRST = 0, 40, 100
 LIMITS = EngineLimits(max_model_len=4096, vocab_size=FIRST + 0x110000)
@@ -66,8 +62,6 @@ NEAR = 1e-9
 LEAST = 0.01  # probability of a critique group below which what is read there is noise
 
 T = TypeVar("T")
-Model = Callable[[Generate], ScriptedReply | Failed]
-Search = Callable[[str], Sequence[Passage]]
 Distribution = tuple[float, ...]
 
 
@@ -84,7 +78,7 @@ class Said:
     """What the reference answers."""
 
     text: str
-    segments: list[tuple[str, Passage | None]]  # text and cited passage of each
+    segments: list  # text and cited passage of each
     score: float | None  # of the winning path; None without one
     # whether two candidates were compared whose scores differ by rounding only: another order of the same arithmetic
     # may choose otherwise
@@ -95,34 +89,34 @@ class Said:
 class Step:
     """A candidate segment with its path; the numbers are raw."""
 
-    before: Step | None
+    before: "Step | None"
     number: int
     branch: str = "none"
     passage: Passage | None = None
-    prefix: tuple[int, ...] = ()
-    ids: tuple[int, ...] = ()
+    prefix: tuple = ()
+    ids: tuple = ()
     likelihood: float = 0.0
-    critiques: dict[str, Distribution | None] = field(default_factory=dict)
+    critiques: dict = field(default_factory=dict)
     # critiques that the model did not expect where they were read
-    noise: set[str] = field(default_factory=set)
-    boundary: tuple[float, ...] | None = None  # raw probabilities of Retrieve
+    noise: set = field(default_factory=set)
+    boundary: tuple | None = None  # raw probabilities of Retrieve
     ended_itself: bool = False  # by EOS
     over: bool = False  # nothing may follow
     spent: int = 0
 
     @property
-    def path(self) -> list[Step]:
+    def path(self):
         return [
             *(self.before.path if self.before else []),
             *([self] if self.number >= 0 else []),
         ]
 
     @property
-    def written(self) -> tuple[int, ...]:
+    def written(self):
         return tuple(i for i in self.ids if i >= FIRST)
 
     @property
-    def text(self) -> str:
+    def text(self):
         """A space stands for reflection tokens between two words that would touch."""
         text, gap = "", False
         for i in self.ids:
@@ -135,42 +129,42 @@ class Step:
         return text
 
     @property
-    def evidence(self) -> Passage | None:
+    def evidence(self):
         return next(
             (step.passage for step in reversed(self.path) if step.passage is not None),
             None,
         )
 
     @property
-    def bare(self) -> bool:
+    def bare(self):
         return not self.text.strip()
 
 
-def touch(left: str, right: str) -> bool:
+def touch(left, right):
     """Whether a word begins right after another one or its full stop, of the texts of `random_model`."""
     begins = left.isalnum() and right.isupper() and not left.isupper()
     return right.isalnum() and (left in ".%" or begins)
 
 
-def characters(text: str) -> tuple[int, ...]:
+def characters(text):
     return tuple(FIRST + ord(c) for c in text)
 
 
-def prompt(question: str) -> tuple[int, ...]:
+def prompt(question):
     return (BOS, *characters(f"### Instruction:\n{question}\n\n### Response:\n"))
 
 
-def shown(passage: Passage, most: int) -> tuple[int, ...]:
+def shown(passage, most):
     return (OPEN, *characters(f"{passage.title}\n{passage.text}")[:most], CLOSE)
 
 
-def share(probabilities: Sequence[float]) -> Distribution:
+def share(probabilities):
     """Probabilities that sum to 1."""
     total = math.fsum(probabilities)
     return tuple(p / total for p in probabilities)
 
 
-def first_best(values: Sequence[float]) -> int:
+def first_best(values):
     """Position of the highest; the first of equals."""
     return max(range(len(values)), key=lambda i: (values[i], -i))
 
@@ -181,7 +175,7 @@ ABSTENTION = "I don't know the answer"
 class Asked:
     """A generation: its ids, and the probability of each watched id at each position."""
 
-    def __init__(self, result: Generated, watched: Sequence[int]) -> None:
+    def __init__(self, result, watched):
         self.ids = result.token_ids
         self.logprobs = result.token_logprobs
         self.finish = result.finish
@@ -189,15 +183,15 @@ class Asked:
             dict(zip(watched, map(float, row), strict=True)) for row in result.watched
         ]
 
-    def raw(self, position: int, ids: Sequence[int]) -> tuple[float, ...]:
+    def raw(self, position, ids):
         return tuple(math.exp(self.rows[position][i]) for i in ids)
 
-    def share(self, position: int, ids: Sequence[int]) -> Distribution:
+    def share(self, position, ids):
         """Normalised over the group; the common factor is taken out first, since it may underflow."""
         logs = [self.rows[position][i] for i in ids]
         return share([math.exp(log - max(logs)) for log in logs])
 
-    def critique(self, position: int, name: str, noise: set[str]) -> Distribution:
+    def critique(self, position, name, noise):
         """A critique, noted where the model gives its tokens next to no probability."""
         if math.fsum(self.raw(position, GROUPS[name])) < LEAST:
             noise.add(name)
@@ -209,26 +203,26 @@ class Reference:
 
     def __init__(
         self,
-        model: Model,
-        search: Search,
-        policy: Decoding,
-        evidence: Sequence[Passage] | None = None,
-    ) -> None:
+        model,
+        search,
+        policy,
+        evidence=None,
+    ):
         self.engine = ScriptedEngine(model, EOS, limits=LIMITS)
         self.search, self.policy, self.evidence = search, policy, evidence
-        self.kept: list[Passage] | None = None  # of the first search
+        self.kept = None  # of the first search
         self.count, self.failed, self.close = 0, 0, False
         self.forbidden, self.nothing = False, False  # of the first step
         self.reason = ""
 
     def ask(
         self,
-        ids: tuple[int, ...],
-        most: int = 1,
+        ids,
+        most=1,
         *,
-        stop: tuple[int, ...] = (),
-        **options: Any,
-    ) -> Asked:
+        stop=(),
+        **options,
+    ):
         watched = options.pop("watch_ids", WATCHED)
         self.engine.submit(Generate(ids, most, stop, watch_ids=watched, **options))
         ((_, result),) = self.engine.step()
@@ -237,13 +231,13 @@ class Reference:
         return Asked(result, watched)
 
     @property
-    def deepest(self) -> bool:
+    def deepest(self):
         """Whether only answers of the deepest level count, and every segment does."""
         return self.policy.pool == "deepest"
 
     # --- deciding and searching
 
-    def start(self, question: str) -> Step:
+    def start(self, question):
         root = Step(None, -1, prefix=prompt(question))
         if self.policy.mode == "adaptive":
             try:
@@ -254,7 +248,7 @@ class Reference:
                 ) from reason
         return root
 
-    def action(self, step: Step) -> str:
+    def action(self, step):
         """Line 2 and 3 of Algorithm 1; the tests are those of A.4, of section 3.3 and of the published code."""
         policy, raw = self.policy, step.boundary
         if policy.mode != "adaptive":
@@ -286,7 +280,7 @@ class Reference:
             return "retrieve"
         return "continue" if continues else "write"
 
-    def find(self, question: str, step: Step) -> list[Passage]:
+    def find(self, question, step):
         found = self.evidence if self.evidence is not None else self.kept
         if found is None:
             last = step.text.strip()
@@ -296,7 +290,7 @@ class Reference:
             ]
             if self.policy.retrieve_once:
                 self.kept = list(found)
-        distinct: list[Passage] = []
+        distinct = []
         for passage in found:
             known = any(
                 (p.title, p.text) == (passage.title, passage.text) for p in distinct
@@ -306,14 +300,14 @@ class Reference:
         return self.shortlisted(step, distinct[: self.searched])
 
     @property
-    def searched(self) -> int:
+    def searched(self):
         return self.policy.shortlist or self.policy.passages
 
-    def shortlisted(self, step: Step, passages: list[Passage]) -> list[Passage]:
+    def shortlisted(self, step, passages):
         """The best by IsRel of a longer list, those that could not be judged last."""
         if self.policy.shortlist is None:
             return passages
-        scores: list[float] = []
+        scores = []
         for passage in passages:
             scores.append(-1.0)
             with suppress(Refused):
@@ -326,10 +320,10 @@ class Reference:
 
     # --- writing and judging
 
-    def candidates(self, question: str, step: Step) -> list[Step]:
+    def candidates(self, question, step):
         """Everything that can follow a step (lines 3 to 10 of Algorithm 1)."""
         action = self.action(step)
-        sources: list[tuple[str, Passage | None]] = []
+        sources = []
         if action == "retrieve":
             sources = [("passage", passage) for passage in self.find(question, step)]
         elif action == "continue":
@@ -345,9 +339,9 @@ class Reference:
             sources.append(("none", None))
         return [self.candidate(step, branch, passage) for branch, passage in sources]
 
-    def candidate(self, before: Step, branch: str, passage: Passage | None) -> Step:
+    def candidate(self, before, branch, passage):
         policy, again = self.policy, self.policy.history != "text+passages"
-        begin: tuple[int, ...] = (NO,)
+        begin = (NO,)
         if branch == "continue" and not again:
             begin = (KEEP,)
         elif passage is not None:
@@ -400,7 +394,7 @@ class Reference:
         step.prefix = (*(before.prefix if again else step.prefix), *own_part)
         return step
 
-    def retrieves(self, asked: Asked, place: int) -> bool:
+    def retrieves(self, asked, place):
         """Whether the published long form reads `[Retrieval]` there."""
         threshold = self.policy.threshold
         if asked.ids[place] == NO and threshold is not None:
@@ -410,13 +404,13 @@ class Reference:
 
     def criticise(
         self,
-        step: Step,
-        asked: Asked,
-        whole: tuple[int, ...],
-        end: int,
+        step,
+        asked,
+        whole,
+        end,
         *,
-        goes_on: bool,
-    ) -> None:
+        goes_on,
+    ):
         """Critiques where they were emitted; else, if the settings need them, where they were due.
 
         `whole` was written and may be longer than the segment, which ends before position `end`.
@@ -457,7 +451,7 @@ class Reference:
                 if goes_on:
                     step.boundary = more.raw(0, RETRIEVE)
 
-    def allowed(self, critiques: dict[str, Distribution | None]) -> bool:
+    def allowed(self, critiques):
         for rule, wanted in ((self.policy.require, True), (self.policy.forbid, False)):
             for name, labels in rule.items():
                 found = critiques.get(str(name))
@@ -468,7 +462,7 @@ class Reference:
                     return False
         return True
 
-    def usable(self, step: Step) -> bool:
+    def usable(self, step):
         if step.branch == "failed":
             return False
         earlier = [one.written for one in step.path[:-1]]
@@ -484,13 +478,11 @@ class Reference:
 
     # --- scores
 
-    def segment_score(self, step: Step) -> float:
+    def segment_score(self, step):
         """Eq. 3 and 4 with the group scores of A.4."""
         return step.likelihood + self.critique(step.critiques, step.noise)
 
-    def critique(
-        self, critiques: dict[str, Distribution | None], noise: set[str]
-    ) -> float:
+    def critique(self, critiques, noise):
         weights = self.policy.weights
         weight = {
             "isrel": weights.isrel,
@@ -511,7 +503,7 @@ class Reference:
             total *= math.fsum(map(abs, weight.values())) / present
         return total
 
-    def path_score(self, step: Step) -> float:
+    def path_score(self, step):
         path = step.path
         counted = [one for one in path if self.deepest or not one.bare]
         scores = [self.segment_score(one) for one in counted] or [
@@ -523,7 +515,7 @@ class Reference:
             len(scores) if self.policy.accumulate == "mean" else 1
         )
 
-    def ranked(self, steps: Sequence[Step]) -> list[Step]:
+    def ranked(self, steps):
         """Best first; the earlier of equals first."""
         scores = {step: self.path_score(step) for step in steps}
         return self.sorted_by(
@@ -532,7 +524,7 @@ class Reference:
 
     # --- the search
 
-    def decode(self, question: str) -> Said:
+    def decode(self, question):
         """Segment-level beam search (section 3.3): every finished hypothesis stays in the running.
 
         Raises:
@@ -540,7 +532,7 @@ class Reference:
         """
         live, finished = [self.start(question)], list[Step]()
         for depth in range(1, self.policy.max_segments + 1):
-            usable: list[Step] = []
+            usable = []
             for step in live:
                 following = [
                     one for one in self.candidates(question, step) if self.usable(one)
@@ -575,7 +567,7 @@ class Reference:
             raise Unanswerable(f"no candidate could be generated: {self.reason}")
         return self.said(self.ranked(finished)[0] if finished else None)
 
-    def said(self, best: Step | None) -> Said:
+    def said(self, best):
         """Text and citations of a path: texts joined by a space, but none next to white space or before punctuation."""
         text, segments, cited = "", list[tuple[str, Passage | None]](), None
         for step in best.path if best is not None else ():
@@ -603,7 +595,7 @@ class Reference:
 
     # --- closed sets
 
-    def choose(self, question: str, options: Sequence[str]) -> Said:
+    def choose(self, question, options):
         """The option with the highest sum over the passages of its probability times, or plus, its critique.
 
         With `vote` it is the text that was written, with the highest sum of its scores.
@@ -613,16 +605,14 @@ class Reference:
         """
         root = self.start(question)
         retrieves = self.action(root) == "retrieve"
-        passages: list[Passage | None] = (
-            [*self.find(question, root)] if retrieves else []
-        )
+        passages = [*self.find(question, root)] if retrieves else []
         if retrieves and not passages and self.policy.without_evidence == "abstain":
             return Said(ABSTENTION, [], None, self.close)
         if not passages or self.policy.no_retrieval_branch:
             passages.append(None)
         if self.policy.aggregate == "vote":
             return self.vote(root, passages)
-        found: list[Option] = []
+        found = []
         for passage in passages:
             try:
                 found += self.option_row(root.prefix, passage, options)
@@ -638,7 +628,7 @@ class Reference:
             ]
         if not any(one.weight > 0 for one in scored):
             scored = [replace(one, weight=1.0) for one in scored]
-        totals: dict[str, float] = {}
+        totals = {}
         for one in scored:
             totals[one.text] = totals.get(one.text, 0.0) + one.part
         order = self.sorted_by(
@@ -656,7 +646,7 @@ class Reference:
             self.close,
         )
 
-    def vote(self, root: Step, passages: Sequence[Passage | None]) -> Said:
+    def vote(self, root, passages):
         """What is written after each passage, by the sum of the scores of equal texts."""
         steps = [
             self.candidate(root, "none" if one is None else "passage", one)
@@ -664,7 +654,7 @@ class Reference:
         ]
         if self.count == self.failed:
             raise Unanswerable(f"no candidate could be generated: {self.reason}")
-        totals: dict[str, float] = {}
+        totals = {}
         for step in filter(self.usable, steps):
             text = step.text.strip()
             totals[text] = totals.get(text, 0.0) + self.segment_score(step)
@@ -689,16 +679,14 @@ class Reference:
         )
         return Said(best, [(best, cited)] if best else [], totals[best], self.close)
 
-    def sorted_by(self, items: Sequence[T], score: Callable[[T], float]) -> list[T]:
+    def sorted_by(self, items, score):
         """Best first; the earlier of equals first. Notes scores that differ by rounding only."""
         found = sorted(items, key=lambda one: -score(one))
         for one, other in pairwise(map(score, found)):
             self.close |= 0 < abs(one - other) < NEAR * max(1.0, abs(one))
         return found
 
-    def option_row(
-        self, prefix: tuple[int, ...], passage: Passage | None, options: Sequence[str]
-    ) -> list[Option]:
+    def option_row(self, prefix, passage, options):
         """Every option after one passage, spelt out token by token."""
         relevance, branch, cited, noise = None, "none", None, set[str]()
         if passage is None:
@@ -714,7 +702,7 @@ class Reference:
         for option, probability in zip(
             options, share([math.exp(log - max(logs)) for log in logs]), strict=True
         ):
-            critiques: dict[str, Distribution | None] = {"isrel": relevance}
+            critiques = {"isrel": relevance}
             here = (*prefix, *characters(option))
             for name in DUE[branch]:
                 if name != "isrel":
@@ -740,9 +728,7 @@ class Reference:
             noise = noise & {"isrel"}
         return row
 
-    def spelt(
-        self, prefix: tuple[int, ...], option: str, options: Sequence[str]
-    ) -> float:
+    def spelt(self, prefix, option, options):
         """Log-probability of an option; where another one begins with it, also that it ends there."""
         ids = characters(option)
         asked = [(ids[:i], (token,)) for i, token in enumerate(ids)]
@@ -768,5 +754,5 @@ class Option:
     allowed: bool
 
     @property
-    def part(self) -> float:
+    def part(self):
         return self.probability * max(0.0, self.weight)

@@ -5,28 +5,19 @@ conversation each segment and each judgment sees, what a sentence is, what is as
 the rules of retrieval are those of `reference`.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import tomllib
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
-from reference import DUE, Distribution, Reference, Search, Step, Unanswerable, share
+from reference import DUE, Distribution, Reference, Step, Unanswerable, share
 
-from retrieval.passage import Passage
-from selfrag.decoding.policy import Decoding
-from selfrag.judges.wire import Completion, Executor, ModelRequest, TokenLogprob
-from selfrag.reflection.requests import Failed, Steps
+from selfrag.judges.wire import Completion, Executor, TokenLogprob
+from selfrag.reflection.requests import Failed
 
-Chat = tuple[tuple[str, str], ...]
-"""Roles and texts of the turns."""
-
-WORDING: dict[str, Any] = tomllib.loads(
+WORDING = tomllib.loads(
     (files("selfrag.judges") / "reflection_prompts.toml").read_text(encoding="utf-8")
 )
 WORDS = (
@@ -51,47 +42,43 @@ ENDS = (".", "!", "?")
 class Talker:
     """A chat model: the same conversation with the same beginning always goes on alike."""
 
-    def __init__(self, seed: int, failures: float = 0.0) -> None:
+    def __init__(self, seed, failures=0.0):
         self.seed, self.failures = seed, failures
 
-    def draw(self, *parts: object) -> random.Random:
+    def draw(self, *parts):
         return random.Random(zlib.crc32(repr((self.seed, *parts)).encode()))
 
-    def token(self, chat: Chat, begun: str) -> tuple[str, float]:
+    def token(self, chat, begun):
         """Return the next token, empty at the end of the turn, and its log-probability."""
         draw = self.draw("token", chat, begun)
         if len(begun) > 12 and draw.random() < 0.15:
             return "", -0.5
         return draw.choice(WORDS), draw.choice((-0.125, -0.5, -draw.random()))
 
-    def probability(self, chat: Chat, word: str) -> float:
+    def probability(self, chat, word):
         """Return how probable a label is; ties are common."""
         draw = self.draw("label", chat, word)
         return draw.choice((0.05, 0.1, 0.3, 0.1 + draw.random() / 4))
 
-    def fails(self, *parts: object) -> bool:
+    def fails(self, *parts):
         return self.draw("fails", *parts).random() < self.failures
 
 
 class TalkingExecutor(Executor):
     """Runs a `Talker` as engines run models: `sentence` ends a text after a token that may end one."""
 
-    def __init__(
-        self, talker: Talker, *, continues: bool = True, logprobs: bool = True
-    ) -> None:
+    def __init__(self, talker, *, continues=True, logprobs=True):
         self.talker = talker
         self.continues = continues
         self.logprobs = logprobs
         self.count = 0
 
-    def steps(
-        self, requests: Sequence[ModelRequest]
-    ) -> Steps[list[Completion | Failed]]:
+    def steps(self, requests):
         self.count += len(requests)
         return [self.complete(request) for request in requests]
         yield []
 
-    def complete(self, request: ModelRequest) -> Completion | Failed:
+    def complete(self, request):
         chat = tuple((turn.role, turn.content) for turn in request.prompt.messages)
         if request.slots:
             (slot,) = request.slots
@@ -123,7 +110,7 @@ class TalkingExecutor(Executor):
         return Completion(text, finish, known, generated_tokens=len(tokens))
 
 
-def first_sentence(text: str) -> int | None:
+def first_sentence(text):
     """Return the length of the first sentence, as a reader of English sees it; None if more may belong to it."""
     for place, character in enumerate(text):
         before, after = text[:place], text[place + 1 :]
@@ -152,18 +139,16 @@ def first_sentence(text: str) -> int | None:
 class Draft:
     """A segment while it is written, request after request."""
 
-    def __init__(
-        self, talker: Talker, chat: Chat, begun: str, by_sentence: bool
-    ) -> None:
+    def __init__(self, talker, chat, begun, by_sentence):
         self.talker = talker
         self.chat = chat
         self.begun = begun
         self.by_sentence = by_sentence
         self.text, self.spent, self.ended = "", 0, ""
-        self.tokens: list[tuple[str, float]] = []
-        self.end: int | None = None  # characters of the segment
+        self.tokens = []
+        self.end = None  # characters of the segment
 
-    def write(self, most: int) -> None:
+    def write(self, most):
         """Ask until a sentence has surely ended: after each mark for one token more."""
         stopped = False
         while not self.ended:
@@ -179,7 +164,7 @@ class Draft:
             elif not self.ended and self.spent >= most:
                 self.ended = "stop" if stopped else "budget"
 
-    def ask(self, most: int) -> bool:
+    def ask(self, most):
         """Add up to so many tokens; whether the last one may end a sentence."""
         for _ in range(most):
             token, logprob = self.talker.token(self.chat, self.begun + self.text)
@@ -201,7 +186,7 @@ class ChatStep(Step):
     raw: str = ""  # the text as it was written
 
     @property
-    def text(self) -> str:
+    def text(self):
         return self.raw
 
 
@@ -210,23 +195,23 @@ class ChatReference(Reference):
 
     def __init__(
         self,
-        talker: Talker,
-        search: Search,
-        policy: Decoding,
-        evidence: Sequence[Passage] | None = None,
-    ) -> None:
+        talker,
+        search,
+        policy,
+        evidence=None,
+    ):
         self.talker = talker
         self.search = search
         self.policy = policy
         self.evidence = evidence
-        self.kept: list[Passage] | None = None
+        self.kept = None
         self.count, self.failed, self.close = 0, 0, False
         self.forbidden, self.nothing, self.reason = False, False, ""
         self.question, self.known = "", dict[tuple[str, str], Distribution | None]()
 
     # --- what the model is shown
 
-    def shown(self, passage: Passage | None, task: str) -> Chat:
+    def shown(self, passage, task):
         """Return the one user turn."""
         parts = [f"Question: {self.question}"]
         if passage is not None:
@@ -236,14 +221,12 @@ class ChatReference(Reference):
             parts.append(f"Passage: {' '.join(title.split())}\n  {body.strip()}")
         return (("user", "\n\n".join([*parts, task])),)
 
-    def writing(self, passage: Passage | None) -> Chat:
+    def writing(self, passage):
         return self.shown(
             passage, WORDING["write" if passage is None else "write_from_passage"]
         )
 
-    def judged(
-        self, name: str, passage: Passage | None, text: str = ""
-    ) -> Distribution | None:
+    def judged(self, name, passage, text=""):
         """Return the probability of each label of a group; None where the request fails."""
         entry = WORDING[name]
         reply = entry["replies"][0]
@@ -263,13 +246,11 @@ class ChatReference(Reference):
             )
         return tuple(masses)
 
-    def critique_of(
-        self, name: str, passage: Passage | None, text: str = ""
-    ) -> Distribution | None:
+    def critique_of(self, name, passage, text=""):
         masses = self.judged(name, passage, text)
         return None if masses is None else share(masses)
 
-    def relevance(self, passage: Passage) -> Distribution | None:
+    def relevance(self, passage):
         """Return IsRel, asked once for a passage of a question."""
         if passage.key not in self.known:
             self.known[passage.key] = self.critique_of("isrel", passage)
@@ -277,11 +258,11 @@ class ChatReference(Reference):
 
     # --- deciding and searching
 
-    def decode(self, question: str) -> Any:
+    def decode(self, question):
         self.question = question.strip()
         return super().decode(question)
 
-    def start(self, question: str) -> Step:
+    def start(self, question):
         root = Step(None, -1)
         if self.policy.mode == "adaptive":
             retrieve = self.judged("retrieve", None)
@@ -290,7 +271,7 @@ class ChatReference(Reference):
             root.boundary = (*retrieve, 0.0)
         return root
 
-    def action(self, step: Step) -> str:
+    def action(self, step):
         if step.before is not None and self.policy.mode == "adaptive":
             answer = self.answer(step).strip()
             if step.boundary is None and answer:
@@ -299,11 +280,11 @@ class ChatReference(Reference):
                 return "write"
         return super().action(step)
 
-    def answer(self, step: Step) -> str:
+    def answer(self, step):
         """Return all that was written so far, as it was written."""
         return "".join(one.text for one in step.path)
 
-    def shortlisted(self, step: Step, passages: list[Passage]) -> list[Passage]:
+    def shortlisted(self, step, passages):
         if self.policy.shortlist is None:
             return passages
         scores = {}
@@ -315,7 +296,7 @@ class ChatReference(Reference):
 
     # --- writing and judging
 
-    def candidate(self, before: Step, branch: str, passage: Passage | None) -> Step:
+    def candidate(self, before, branch, passage):
         policy = self.policy
         step = ChatStep(before, self.count, branch, passage)
         self.count += 1
@@ -363,7 +344,7 @@ class ChatReference(Reference):
             self.criticise_by_prompts(step)
         return step
 
-    def criticise_by_prompts(self, step: Step) -> None:
+    def criticise_by_prompts(self, step):
         """IsRel of the passage; IsSup of the segment, IsUse of the answer where weights or constraints ask for them."""
         weights = self.policy.weights
         weight = {
@@ -387,7 +368,7 @@ class ChatReference(Reference):
                     name, step.passage, self.so_far(step)
                 )
 
-    def so_far(self, step: Step) -> str:
+    def so_far(self, step):
         """Return the answer up to a segment, white space around that left out."""
         earlier = step.before if step.before is not None and step.before.path else None
         before, text = self.said(earlier).text, step.text.strip()

@@ -1,10 +1,8 @@
 """Judges for tests: judgments by a function of the input, asked for with real requests or with none; all recorded."""
 
-from __future__ import annotations
-
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from written import PROMPTING
@@ -15,21 +13,19 @@ from selfrag.reflection.inputs import JudgeInput, Message, SiteKind
 from selfrag.reflection.judge import Cost, Judge, Scope, usual_scope
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import ISSUP, LabelSet
-from selfrag.reflection.requests import Generate, Steps
+from selfrag.reflection.requests import Generate
 
 
 def says(
-    *distribution: float,
-    labels: LabelSet = ISSUP,
-    source: JudgmentSource = JudgmentSource.ADAPTER,
-) -> Judgment:
+    *distribution,
+    labels=ISSUP,
+    source=JudgmentSource.ADAPTER,
+):
     """A judgment with this distribution."""
     return Judgment(labels, "somewhere", distribution, 1.0, source)
 
 
-def seen(
-    question: str, passages: Sequence = (), text: str = "", history: Sequence = ()
-) -> JudgeInput:
+def seen(question, passages=(), text="", history=()):
     """What a judge of segments looks at."""
     turns = [Message(turn.role, turn.text) for turn in history]
     turns += [
@@ -50,23 +46,23 @@ class Scripted(Judge):
     """
 
     name: str
-    verdict: Callable[[JudgeInput], Judgment | Sequence[Judgment] | None]
+    verdict: Callable
     cost: Cost = Cost.ONE_TOKEN
     labels: LabelSet = ISSUP
     asks: bool = False
     scope: Scope | None = None
-    inputs: list[JudgeInput] = field(default_factory=list)
+    inputs: list = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.scope = self.scope or usual_scope(self.labels)
 
-    def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+    def judge(self, inputs):
         self.inputs += inputs
         if self.asks:
             yield [Generate(PROMPTING.prompt("Q"), 1) for _ in inputs]
         return [self._reflection(state) for state in inputs]
 
-    def _reflection(self, state: JudgeInput) -> Reflection:
+    def _reflection(self, state):
         made = self.verdict(state)
         judgments = (
             ()
@@ -88,12 +84,12 @@ class Scripted(Judge):
         )
 
 
-def draw(seed: int, *parts: str) -> random.Random:
+def draw(seed, *parts):
     """Reproducible chance for some texts."""
     return random.Random(zlib.crc32(repr((seed, parts)).encode()))
 
 
-def distribution(seed: int, *parts: str, size: int = 3) -> tuple[float, ...]:
+def distribution(seed, *parts, size=3):
     """A distribution that depends on some texts only; ties are common."""
     chance = draw(seed, *parts)
     raw = [chance.choice((0.1, 0.2, 0.5, chance.random() + 0.01)) for _ in range(size)]

@@ -1,12 +1,14 @@
 """`SelfRAG`: options, evidence, one question or many, streams, errors, and what a notebook or a terminal shows."""
 
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
-from html.parser import HTMLParser
+from html import escape
 
 import numpy as np
 import pytest
+from refusals import refused
 from written import EOS, LIMITS, PROMPTING, Searches, passages, run, scripted
 
 import selfrag
@@ -63,16 +65,16 @@ def test_options_by_name_change_the_defaults():
 def test_issue_46_a_setting_that_the_mode_never_reads_is_refused(settings, name):
     # Programs, sweeps and presets set both.
     policy = Decoding(**settings)
-    with pytest.raises(UserError, match=f"^{name} has no effect with mode="):
+    with refused(f"^{name} has no effect with mode="):
         policy.check_effective(settings)
 
 
 @pytest.mark.parametrize("call", ["generate", "stream", "choose"])
 def test_an_unknown_option_is_refused_at_once_with_those_like_it(call):
     arguments = ("Q", ["A", "B"]) if call == "choose" else ("Q",)
-    with pytest.raises(UserError, match=r"'treshold'; did you mean threshold"):
+    with refused(r"'treshold'; did you mean threshold"):
         getattr(rag("Q"), call)(*arguments, treshold=0.1)
-    with pytest.raises(UserError, match="decoding='paper'"):
+    with refused("decoding='paper'"):
         getattr(rag("Q"), call)(*arguments, decoding="paper")
 
 
@@ -103,36 +105,24 @@ def test_evidence_replaces_the_search():
     ],
 )
 def test_wrong_evidence_is_one_line(question, evidence):
-    with pytest.raises(UserError, match=r"^evidence "):
+    with refused(r"^evidence "):
         rag("a", "b").generate(question, evidence=evidence)
 
 
-@pytest.mark.parametrize(
-    "question, message",
-    [
-        *(
-            (one, "the question must be text or a list of texts")
-            for one in (None, 7, {"a"})
-        ),
-        *((one, "^the question is empty$") for one in ("", "  \n\t", "　")),
-    ],
-)
-def test_what_is_no_question_is_one_line(question, message):
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("question", [7, {"a"}, "  \n\t", "　"])
+def test_what_is_no_question_is_one_line(question):
+    with refused("^the question (is empty$|must be text or a)"):
         rag().generate(question)
 
 
 def test_errors_stay_with_their_question():
     answers = rag("a", "c").generate(["a", "", None, "c"])
-    lines = [
-        None,
-        "the question is empty",
-        "the question must be text, not NoneType",
-        None,
+    assert [(a.text, a.error) for a in answers] == [
+        ("Found.", None),
+        ("", "the question is empty"),
+        ("", "the question must be text, not NoneType"),
+        ("Found.", None),
     ]
-    assert [a.error for a in answers] == lines
-    assert [a.text for a in answers] == ["Found.", "", "", "Found."]
-    assert answers[1].trace.nodes == ()
     assert str(answers[1]) == "error: the question is empty"
 
 
@@ -146,11 +136,8 @@ def test_a_closed_engine_says_so():
 def test_stream_gives_segments_and_then_the_answer():
     *segments, answer = rag("Q").stream("Q", evidence=[], without_evidence="write")
     assert isinstance(answer, selfrag.Answer)
-    assert (
-        [s.text for s in segments]
-        == [s.text for s in answer.segments]
-        == ["Own words."]
-    )
+    assert tuple(segments) == answer.segments
+    assert answer.text == "Own words."
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "a\udfffb"])
@@ -158,18 +145,14 @@ def test_lone_surrogates_never_make_an_answer_or_a_trace_unwritable(bad):
     def search(queries, k):
         return [[Passage(bad, f"Text of d1. {bad}", bad)] for _ in queries]
 
+    question = f"Q {bad}"
     engine = ScriptedEngine(lambda request: Failed("no"), EOS, limits=LIMITS)
-    (answer,) = SelfRAG(PROMPTING, engine, search).generate([f"Q {bad}"], mode="always")
+    (answer,) = SelfRAG(PROMPTING, engine, search).generate([question], mode="always")
     assert answer.error
-    fine = SelfRAG(
-        PROMPTING, scripted({"Q \ufffd": CITING, "Q a\ufffdb": CITING}), search
-    )
-    turn = {"role": "user", "content": f"Q {bad}"}
-    for made in (
-        answer,
-        fine.generate(f"Q {bad}", mode="never"),
-        *fine.generate([[turn]], mode="never"),
-    ):
+    known = scripted(dict.fromkeys(["Q \ufffd", "Q a\ufffdb"], CITING))
+    asked = [question, [{"role": "user", "content": question}]]
+    fine = SelfRAG(PROMPTING, known, search).generate(asked, mode="never")
+    for made in (answer, *fine):
         made.text.encode()
         made.trace.to_json().encode()
         json.dumps(made.as_dict(), ensure_ascii=False).encode()
@@ -219,52 +202,23 @@ def test_two_texts_under_one_id_are_two_citations_that_stand_before_the_line_bre
 EVIL = "<script>alert('x')</script>&amp;\"<img src=x onerror=y>"
 
 
-class Tags(HTMLParser):
-    """Tags and visible text of a page."""
-
-    def __init__(self, page):
-        super().__init__(convert_charrefs=True)
-        self.tags: set[str] = set()
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        assert all(name == "style" for name, _ in attrs)
-
-    def handle_data(self, data):
-        self.text += data
-
-
 def answered(title="Plain", question="Q"):
-    tree = {
-        f"[Retrieval]<paragraph>{title}\n{EVIL}</paragraph>": f"[Relevant]{EVIL}[Fully supported]</s>"
-    }
-    return run(
-        tree, question=question, evidence=[Passage("d1", EVIL, title)], mode="always"
-    ).answer
+    there = f"[Retrieval]<paragraph>{title}\n{EVIL}</paragraph>"
+    tree = {there: f"[Relevant]{EVIL}[Fully supported]</s>"}
+    evidence = [Passage("d1", EVIL, title)]
+    return run(tree, question=question, evidence=evidence, mode="always").answer
 
 
 def test_html_escapes_everything():
-    page = Tags(answered(title=EVIL, question=EVIL)._repr_html_())
-    assert page.tags <= {
-        "p",
-        "b",
-        "table",
-        "tr",
-        "th",
-        "td",
-        "sup",
-        "small",
-        "details",
-        "summary",
-    }
+    page = answered(title=EVIL, question=EVIL)._repr_html_()
+    failed = replace(answered(), question=EVIL, error=EVIL)._repr_html_()
+    known = "p b table tr th td sup small details summary"
+    for shown, tags in ((page, known), (failed, "p b")):
+        found = re.findall(r"<(\w+)([^>]*)>", shown)
+        assert {tag for tag, _ in found} <= set(tags.split())
+        assert all(re.fullmatch("( style='[^']*')?", more) for _, more in found)
     # of the question, the segment, and the passage with its title
-    assert page.text.count(EVIL) == 4
-    assert Tags(replace(answered(), question=EVIL, error=EVIL)._repr_html_()).tags <= {
-        "p",
-        "b",
-    }
+    assert page.count(escape(EVIL)) == 4
 
 
 def test_long_titles_and_texts_are_cut_and_say_so():
@@ -290,27 +244,26 @@ def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page():
 def test_issue_50_an_answer_as_a_frame_of_segments():
     pytest.importorskip("pandas", reason="pandas is not installed")
     answer = rag("Q").generate("Q", max_segments=1)
-    frame = answer.frame()
-    [row] = frame.to_dict("records")
-    assert (row["text"], row["start"], row["end"], row["citation"], row["title"]) == (
-        "Found.",
-        0,
-        6,
-        1,
-        answer.citations[0].title,
-    )
-    support = answer.segments[0].judgments["issup"]
-    assert (row["issup"], row["issup_p"]) == (
-        "Fully supported",
-        max(support.distribution),
-    )
-    assert row["score"] == answer.segments[0].score
-    assert (row["abstained"], row["reason"]) == (False, None)
+    [row] = answer.frame().to_dict("records")
+    (segment,) = answer.segments
+    expected = {
+        "text": "Found.",
+        "start": 0,
+        "end": 6,
+        "citation": 1,
+        "title": answer.citations[0].title,
+        "issup": "Fully supported",
+        "issup_p": max(segment.judgments["issup"].distribution),
+        "score": segment.score,
+        "abstained": False,
+        "reason": None,
+    }
+    assert row | expected == row
     [row] = rag("Q").generate("Q", evidence=[]).frame().to_dict("records")
     assert row == {
-        "text": Decoding.abstention,
+        "text": ABSTENTION,
         "start": 0,
-        "end": len(Decoding.abstention),
+        "end": len(ABSTENTION),
         "abstained": True,
         "reason": "nothing found",
     }

@@ -224,28 +224,24 @@ def test_defect_12_meaning_flips_with_a_default():
 
 def test_defect_13_every_public_entry_point_runs():
     """Short form, long form, closed set, stream and list, through the public class."""
-    tree = {
-        "": "{~retrieve .9 .1 0}x",
-        D1: "[Relevant]A.[Fully supported][Utility:5]</s>",
-    }
-    tree |= {D1 + "[Relevant]": "A", D1 + "[Relevant]A": "x", D1 + "[Relevant]B": "x"}
+    tree = {"": "{~retrieve .9 .1 0}x"}
+    tree |= {D1: "[Relevant]A.[Fully supported][Utility:5]</s>", f"{D1}[Relevant]": "A"}
     for option in "AB":
-        tree[D1 + f"[Relevant]{option}[Fully supported]"] = "x"
+        tree |= {
+            f"{D1}[Relevant]{option}{end}": "x" for end in ("", "[Fully supported]")
+        }
     rag = SelfRAG(
         PROMPTING, scripted({"Q": tree}), Searches(lambda query: passages("d1"))
     )
-    assert rag.generate("Q", max_segments=1).text == "A."
-    assert rag.generate("Q").text == "A."
-    assert rag.generate(["Q", "Q"])[1].text == "A."
+    official = Decoding.official(max_segments=1, mode="always")
+    for answer in (
+        rag.generate("Q", max_segments=1),
+        rag.generate(["Q", "Q"])[1],
+        [*rag.stream("Q")][-1],
+        rag.generate("Q", decoding=official),
+    ):
+        assert answer.text == "A."
     assert rag.choose("Q", ["A", "B"]).text == "A"
-    *_, last = rag.stream("Q")
-    assert last.text == "A."
-    assert (
-        rag.generate(
-            "Q", decoding=Decoding.official(max_segments=1, mode="always")
-        ).text
-        == "A."
-    )
 
 
 def test_defect_15_max_depth_off_by_one():

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_model import numbers, policies, random_model, random_search, seeds, weights
+from refusals import refused
 from scripted_judges import Scripted, distribution, draw, says, seen
-from written import PROMPTING, TWO_WAYS, VOCABULARY, passages, reply, run
+from written import PROMPTING, TWO_WAYS, VOCABULARY, passages, run
 
 from retrieval.passage import Passage
-from selfrag.common.errors import UserError
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import read_critique
@@ -19,7 +19,6 @@ from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE, Trace
 from selfrag.experiments.studies import rescored
 from selfrag.judges.sentences import judged_turn
-from selfrag.prompting import Turn
 from selfrag.reflection.findings import Finding, Reflection
 from selfrag.reflection.inputs import SiteKind
 from selfrag.reflection.intrinsic_labels import (
@@ -32,7 +31,7 @@ from selfrag.reflection.intrinsic_labels import (
 from selfrag.reflection.judge import Scope
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
-from selfrag.reflection.requests import Generate, Generated
+from selfrag.reflection.requests import Generate
 from selfrag.reflection.weights import Weights
 
 
@@ -49,16 +48,13 @@ def judged_by(*critics, names=("d1", "d2"), tree=TWO_WAYS, **options):
 
 def test_a_joined_term_adds_its_weighted_score():
     critic = Scripted("nli", by_text(Close=says(1, 0, 0), Sure=says(0, 0, 1)))
-    plain = run(TWO_WAYS, "d1", "d2").answer
-    joined = judged_by(critic, judges="nli", weights=Weights(judges={"nli": 3})).answer
-    assert (plain.text, joined.text) == ("Sure.", "Close.")
-    before, after = (
-        {n.text: n.score for n in one.trace.nodes} for one in (plain, joined)
-    )
-    assert after == pytest.approx(
-        {"Close.": before["Close."] + 3.0, "Sure.": before["Sure."]}
-    )
-    without = joined.rescore(Weights(judges={"nli": 0}))
+    plain = run(TWO_WAYS, "d1", "d2")
+    joined = judged_by(critic, judges="nli", weights=Weights(judges={"nli": 3}))
+    assert (plain.answer.text, joined.answer.text) == ("Sure.", "Close.")
+    for text, more in (("Close.", 3), ("Sure.", 0)):
+        score = plain.node(text).score + more
+        assert joined.node(text).score == pytest.approx(score)
+    without = joined.answer.rescore(Weights(judges={"nli": 0}))
     assert (without.text, without.exact) == ("Sure.", True)
 
 
@@ -110,34 +106,31 @@ def test_several_places_rank_by_their_mean_and_reject_by_their_worst():
 
 def test_a_judge_gets_the_results_of_its_own_requests_and_they_are_counted():
     class Reading(Scripted):
-        """Judges by what the engine answered to its second request, in a second round."""
+        """Judges by what the engine answered in a second round."""
 
         def judge(self, inputs):
             assert len((yield [Generate(PROMPTING.prompt("Q"), 1)])) == 1
-            ids = [
-                (*PROMPTING.prompt("Q"), *PROMPTING.codec.encode(state.text))
-                for state in inputs
-            ]
-            results = yield [
-                Generate(one, 1, watch_ids=VOCABULARY.watch) for one in ids
-            ]
-            rows = [r.watched[0] for r in results if isinstance(r, Generated)]
-            judgments = [read_critique(VOCABULARY, ISSUP, row, "x") for row in rows]
+            start = PROMPTING.prompt("Q")
+            ids = [(*start, *PROMPTING.codec.encode(one.text)) for one in inputs]
+            watch = VOCABULARY.watch
+            results = yield [Generate(one, 1, watch_ids=watch) for one in ids]
             return [
-                Reflection.of(state, judged_turn(state), one)
-                for state, one in zip(inputs, judgments, strict=True)
+                Reflection.of(
+                    state,
+                    judged_turn(state),
+                    read_critique(VOCABULARY, ISSUP, result.watched[0], "x"),
+                )
+                for state, result in zip(inputs, results, strict=True)
             ]
 
     tree = TWO_WAYS | {"Close.": "{issup .8 .1 .1}", "Sure.": "{issup .1 .1 .8}"}
-    found = judged_by(Reading("nli", by_text()), tree=tree, judges="nli=issup")
+    found = judged_by(Reading("nli", None), tree=tree, judges="nli=issup")
+    support = found.node("Sure.").judgments[Role.SUPPORT].distribution
     assert found.answer.text == "Close."
-    assert found.node("Sure.").judgments[Role.SUPPORT].distribution == pytest.approx(
-        (0.1, 0.1, 0.8)
-    )
-    assert found.answer.usage.requests == len(found.engine.requests) == 6
-    assert found.answer.usage.prompt_tokens == sum(
-        len(request.prompt_ids) for request in found.engine.requests
-    )
+    assert support == pytest.approx((0.1, 0.1, 0.8))
+    requests, usage = found.engine.requests, found.answer.usage
+    assert usage.requests == len(requests) == 6
+    assert usage.prompt_tokens == sum(len(one.prompt_ids) for one in requests)
 
 
 def test_what_a_judge_sees():
@@ -176,46 +169,26 @@ def test_dear_judges_judge_survivors_only_and_rejected_ones_are_replaced():
         f"[Retrieval]<d{i}>": (f"T{i}.{{issup 1 0 0}}</s>", 1 - i / 10)
         for i in range(1, 6)
     }
-    cheap = Scripted("cheap", lambda state: says(1, 0, 0), 1)
-    dear = Scripted(
-        "dear",
-        lambda state: says(0, 0, 1) if state.text in ("T1.", "T3.") else says(1, 0, 0),
-        3,
-    )
-    settings = {
-        "mode": "always",
-        "judges": ["dear>=0.5", "cheap"],
-        "survivors": (4, 4, 2),
-    }
+    good, bad = says(1, 0, 0), says(0, 0, 1)
+    cheap = Scripted("cheap", lambda state: good, 1)
+    dear = Scripted("dear", lambda one: bad if one.text in "T1.T3." else good, 3)
+    how = {"judges": ["dear>=0.5", "cheap"], "survivors": (4, 4, 2), "mode": "always"}
     found = judged_by(
-        cheap, dear, tree=tree, names=[f"d{i}" for i in range(1, 6)], **settings
+        cheap, dear, tree=tree, names=["d1", "d2", "d3", "d4", "d5"], **how
     )
-    assert [m.text for m in cheap.inputs] == ["T1.", "T2.", "T3.", "T4."]
     # T1 and T3 fail, so T3 and T4 come up
-    assert [m.text for m in dear.inputs] == [
-        "T1.",
-        "T2.",
-        "T3.",
-        "T4.",
-    ]
-    assert [*found.statuses().values()] == [
-        "forbidden",
-        "finished",
-        "forbidden",
-        "finished",
-        "pruned",
-    ]
+    for judge in (cheap, dear):
+        assert [m.text for m in judge.inputs] == ["T1.", "T2.", "T3.", "T4."]
+    statuses = "forbidden finished forbidden finished pruned"
+    assert [*found.statuses().values()] == statuses.split()
     assert "dear" not in found.node("T5.").judges
     assert found.answer.rescore() == found.answer
-    assert found.answer.rescore(
-        Weights(judges={"dear": 1, "cheap": 1})
-    ).exact  # as they count where none are given
+    # as they count where none are given
+    given = Weights(judges={"dear": 1, "cheap": 1})
+    assert found.answer.rescore(given).exact
     other = found.answer.rescore(Weights(judges={"dear": 0}))
     # nobody knows whom other weights had let through
-    assert (other.text, other.exact) == (
-        "T2.",
-        False,
-    )
+    assert (other.text, other.exact) == ("T2.", False)
     assert not other.rescore(found.answer.trace.decoding.weights).exact
 
 
@@ -225,72 +198,59 @@ def test_other_settings_are_exact_where_a_judge_has_room_for_all():
         "[Retrieval]<d2>": ("{isrel .5 .5}B.{isuse 0 0 0 0 1}</s>", 0.9),
     }
     dear = Scripted("dear", lambda state: says(1, 0, 0), 3)
-    settings = {
-        "tree": tree,
-        "mode": "always",
-        "judges": "dear",
-        "weights": Weights(1, 0, 0),
-    }
+    how = {"mode": "always", "judges": "dear", "weights": Weights(1, 0, 0)}
     full, one = (
-        judged_by(dear, survivors=(9, 9, room), **settings).answer for room in (2, 1)
+        judged_by(dear, tree=tree, survivors=(9, 9, room), **how).answer
+        for room in (2, 1)
     )
-    assert [m.text for m in dear.inputs] == ["A.", "B.", "A."]
     other = Weights(0, 0, 1)
     assert (full.rescore(other).text, full.rescore(other).exact) == ("B.", True)
     assert not one.rescore(other).exact
     asked = [replace(one.trace.decoding, weights=other), one.trace.decoding]
-    assert [outcome.exact for outcome in rescored(one.trace, {}, asked) if outcome] == [
-        False,
-        True,
-    ]
+    assert [one.exact for one in rescored(one.trace, {}, asked)] == [False, True]
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "name, value, message",
     [
-        ({"judges": "x=isfun"}, "choose one of isrel, issup, isuse"),
-        ({"judges": ["x", "x"]}, "named twice"),
-        ({"judges": ["x=issup", "y=issup"]}, "two judges replace issup"),
-        ({"judges": "x>=much"}, "not a number"),
-        ({"judges": [3]}, "give a ScoreTerm"),
-        ({"judges": "issup"}, "no name of a judge"),
-        ({"guardrails": "ad<0.5"}, "EFFECT"),
-        (
-            {"guardrails": "ad<0.5:explode"},
-            "choose one of abstain, write, drop, retrieve",
-        ),
-        ({"survivors": (1, 2)}, "three whole numbers"),
-        ({"weights": Weights(judges={"x": 1})}, "no judge of that name"),
-        ({"abstention": " "}, "abstention"),
-        ({"require": {"isuse": 5}}, "unknown isuse label 5; known: '1', '2'"),
-        ({"forbid": {"isuse": [4, 5]}}, "unknown isuse label 4"),
-        ({"forbid": {3: "5"}}, "unknown reflection group 3"),
-        (
-            {"forbid": {"retrieve": "Retrieval"}},
-            "only isrel, issup, isuse can be constrained",
-        ),
-        ({"require": {"isrel": []}}, "names no label"),
-        ({"mode": "sometimes"}, "mode"),
-        ({"retrieve_once": 1}, "give True or False"),
+        ("judges", "x=isfun", "choose one of isrel, issup, isuse"),
+        ("judges", ["x", "x"], "named twice"),
+        ("judges", ["x=issup", "y=issup"], "two judges replace issup"),
+        ("judges", "x>=much", "not a number"),
+        ("judges", [3], "give a ScoreTerm"),
+        ("judges", "issup", "no name of a judge"),
+        ("guardrails", "ad<0.5", "EFFECT"),
+        ("guardrails", "ad<0.5:explode", "abstain, write, drop, retrieve"),
+        ("survivors", (1, 2), "three whole numbers"),
+        ("weights", Weights(judges={"x": 1}), "no judge of that name"),
+        ("abstention", " ", "abstention"),
+        ("require", {"isuse": 5}, "unknown isuse label 5; known: '1', '2'"),
+        ("forbid", {"isuse": [4, 5]}, "unknown isuse label 4"),
+        ("forbid", {3: "5"}, "unknown reflection group 3"),
+        ("forbid", {"retrieve": "Retrieval"}, "can be constrained"),
+        ("require", {"isrel": []}, "names no label"),
+        ("mode", "sometimes", "mode"),
+        ("retrieve_once", 1, "give True or False"),
+        ("shortlist", 4, "shortlist=4"),
     ],
 )
-def test_wrong_settings_are_named(options, message):
-    with pytest.raises(UserError, match=message):
-        Decoding(**options)
+def test_wrong_settings_are_named(name, value, message):
+    with refused(message):
+        Decoding(**{name: value})
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Decoding)])
 def test_a_setting_of_any_size_is_refused_in_one_short_line(name):
-    with pytest.raises(UserError) as caught:
+    with refused() as caught:
         Decoding(**{name: [["long\n" * 1000]]})
     assert len(str(caught.value)) < 250
     assert "\n" not in str(caught.value)
 
 
 def test_a_judge_that_is_not_there_is_named():
-    with pytest.raises(UserError, match=r"no judge 'nli'"):
+    with refused(r"no judge 'nli'"):
         run(TWO_WAYS, "d1", judges="nli")
-    with pytest.raises(UserError, match="not multiple choice"):
+    with refused("not multiple choice"):
         run(TWO_WAYS, "d1", judges="nli", choices=["A", "B"])
 
 
@@ -406,7 +366,7 @@ def test_a_judge_with_the_tokens_distribution_changes_nothing(seed, policy, cost
     given = {
         "judges": [Scripted("judge", support, cost, asks=asks, scope=Scope.ANSWER)]
     }
-    replaced = replace(policy, judges="judge=issup", survivors=(10_000,) * 3)  # type: ignore[arg-type]
+    replaced = replace(policy, judges="judge=issup", survivors=(10_000,) * 3)
     answer = run(
         random_model(seed), search=random_search(seed), policy=replaced, given=given
     ).answer
@@ -436,8 +396,6 @@ def plain(node):
 
 # --- gates: abstain, write without evidence, leave passages out, search only where unsure -------------------------
 
-YES = reply("[Relevant]Yes.[Fully supported]</s>")
-
 
 def answerable(probability):
     return Scripted(
@@ -455,44 +413,21 @@ def certain(digit):
 
 def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written():
     gate = answerable(0.2)
-    found = run(
-        TWO_WAYS, "d1", "d2", guardrails="ad<0.5:abstain", given={"judges": [gate]}
-    )
-    answer = found.answer
-    assert (answer.text, answer.segments, answer.abstained) == (
-        "I don't know the answer",
-        (),
-        True,
-    )
+    found = judged_by(gate, guardrails="ad<0.5:abstain")
+    answer, trace = found.answer, found.answer.trace
+    assert (answer.text, answer.segments) == (Decoding.abstention, ())
+    assert answer.abstained
     assert gate.inputs == [seen("Q", passages("d1", "d2"))]
-    (decision,) = answer.trace.decisions
-    assert (decision.action, [name for name, _ in decision.guardrails]) == (
-        "abstain",
-        ["ad"],
-    )
+    (decision,) = trace.decisions
+    assert (decision.action, decision.guardrails[0][0]) == ("abstain", "ad")
     assert decision.reason.endswith("ad 0.200 < 0.5, abstain")
     # the first boundary and the gate
     assert len(found.engine.requests) == answer.usage.requests == 2
-    assert (answer.rescore().text, answer.rescore(threshold=0.5).exact) == (
-        answer.text,
-        True,
-    )
-    assert not answer.rescore(threshold=0.95).exact  # nothing would have been searched
-    assert Trace.from_json(answer.trace.to_json()) == answer.trace
-
-
-def test_a_gate_can_take_the_evidence_away():
-    answer = run(
-        TWO_WAYS,
-        "d1",
-        "d2",
-        guardrails="ad<0.5:write",
-        given={"judges": [answerable(0.2)]},
-    ).answer
-    assert (answer.text, answer.citations) == ("Own.", ())
-    assert answer.trace.decisions[0].action == "retrieve"
-    assert answer.trace.decisions[0].reason.endswith("ad 0.200 < 0.5, no evidence")
-    assert answer.rescore(Weights(issup=3)).exact
+    assert answer.rescore().text == answer.text
+    # at .95 nothing would have been searched
+    exact = [answer.rescore(threshold=t).exact for t in (0.5, 0.95)]
+    assert exact == [True, False]
+    assert Trace.from_json(trace.to_json()) == trace
 
 
 def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_one_id_apart():
@@ -519,70 +454,19 @@ def test_passages_that_do_not_help_are_left_out_and_judged_once_two_texts_under_
 
 
 def test_certainty_routes_the_search():
-    unsure = run(
-        TWO_WAYS,
-        "d2",
-        guardrails="uq<0.5:retrieve",
-        threshold=1.0,
-        given={"judges": [certain(1)]},
-    )
+    def routed(digit, **how):
+        judge = certain(digit)
+        how["guardrails"] = "uq<0.5:retrieve"
+        return judged_by(judge, names=["d2"], **how), judge.inputs
+
+    unsure, _ = routed(1, threshold=1.0)
     assert unsure.answer.text == "Sure."
-    assert unsure.answer.rescore(
-        threshold=0.0
-    ).exact  # the model's own decision did not matter
-    sure = run(
-        TWO_WAYS,
-        "d2",
-        guardrails="uq<0.5:retrieve",
-        threshold=0.0,
-        given={"judges": [certain(9)]},
-    )
+    # the model's own decision did not matter
+    assert unsure.answer.rescore(threshold=0.0).exact
+    sure, _ = routed(9, threshold=0.0)
     assert (sure.answer.text, sure.searches.queries) == ("Own.", [])
     assert sure.answer.trace.decisions[0].reason == "uq 0.950, no search"
-    for threshold in (0.0, 1.0):
-        again = sure.answer.rescore(threshold=threshold)
-        assert (again.text, again.exact) == ("Own.", True)
-    always = certain(9)
-    run(
-        TWO_WAYS,
-        "d2",
-        guardrails="uq<0.5:retrieve",
-        mode="always",
-        given={"judges": [always]},
-    )
-    assert always.inputs == []  # the mode is the caller's own decision
-
-
-def test_a_query_takes_the_place_of_the_question_in_searches_only():
-    tree = {
-        "": "{~retrieve .9 .1 0}x",
-        "[Retrieval]<d1>": "[Relevant]One.[Fully supported]{retrieve .9 .1 0}",
-        "[Retrieval]<d1>[Relevant]One.[Fully supported][Retrieval]<d2>": "[Relevant]Two.[Fully supported]</s>",
-    }
-    search = {"Who?": passages("d1"), "Who? One.": passages("d2")}
-    found = run(tree, question="and he?", search=search, given={"query": "Who?"})
-    assert (found.answer.question, found.answer.text) == ("and he?", "One. Two.")
-    assert [d.query for d in found.answer.trace.decisions] == ["Who?", "Who? One."]
-
-
-def test_earlier_turns_stand_before_the_prompt():
-    judge = Scripted(
-        "ad", lambda state: says(1, 0, labels=ANSWERABLE), labels=ANSWERABLE
-    )
-    history = (Turn("user", "Hi"), Turn("assistant", "Hello."), Turn("user", "Who?"))
-    given = {"history": history, "judges": [judge]}
-    engine = run(
-        lambda request: YES,
-        "d1",
-        guardrails="ad<0.5:abstain",
-        mode="always",
-        given=given,
-    ).engine
-    text = "".join(chr(i - 100) for i in engine.requests[0].prompt_ids if i >= 100)
-    before = (
-        "### Instruction:\nHi\n\n### Response:\nHello.\n\n"
-        "### Instruction:\nWho?\n\n### Response:\n\n\n"
-        "### Instruction:\nQ\n\n### Response:\n"
-    )
-    assert text.startswith(before)
-    assert judge.inputs == [seen("Q", passages("d1"), history=history)]
+    again = sure.answer.rescore(threshold=1.0)
+    assert (again.text, again.exact) == ("Own.", True)
+    # the mode is the caller's own decision
+    assert routed(9, mode="always")[1] == []

@@ -123,10 +123,18 @@ No s\u00e9 qui\u00e9n soy es una novela.
 """
 
 
+EXPLAINED = (HERE / "explained_replies.txt").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("text", REFUSALS.strip().splitlines())
 def test_defect_9_refusals_in_other_words_are_refusals(text):
     """Field audit E2."""
     assert abstains(text)
+
+
+@pytest.mark.parametrize("line", EXPLAINED.splitlines()[1:])
+def test_a_refusal_with_reasons_is_one_and_an_answer_with_such_words_is_none(line):
+    assert abstains(line[2:].replace(r"\n", "\n")) == line.startswith("+")
 
 
 @pytest.mark.parametrize("text", ANSWERS.strip().splitlines())
@@ -167,6 +175,9 @@ def test_a_text_without_a_word_gives_no_answer(text):
         "is not mentioned in the ",
         "((",
         "a the any no ",
+        "but it is not provided ",
+        "based on the given context, ",
+        "*[( ",
     ],
 )
 def test_long_texts_take_no_time(piece):

@@ -81,7 +81,7 @@ class Replay:
     seed: int
     leaks: bool = True
     outvoted: bool = False
-    prompts: list[list[str]] = field(default_factory=list)
+    prompts: list = field(default_factory=list)
 
     def complete(self, prompt, tokens=BUDGET):
         self.prompts[-1].append(prompt)

@@ -9,14 +9,13 @@ from written import PROMPTING, REFUSING, Searches, passages, run, scripted
 
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.trace import AnswerReason, Trace
+from selfrag.decoding.trace import Trace
 from selfrag.judges.tokens import TokenJudge
 from selfrag.reflection.intrinsic_labels import ANSWERABLE
 from selfrag.reflection.labels import ISREL
 from selfrag.reflection.weights import Weights
 
 ABSTENTION = Decoding.abstention
-NOTHING = AnswerReason.NOTHING_FOUND
 CITING = {
     "": "{~retrieve .9 .1 0}x",
     "[Retrieval]<d1>": "[Relevant]Found.[Fully supported][Utility:5]</s>",
@@ -26,6 +25,7 @@ GOES_ON = CITING | {
     "[Retrieval]<d1>": "[Relevant]Found.[Fully supported]{retrieve .9 .1 0}"
 }
 """A second segment is searched for."""
+AGAIN = "[Retrieval]<d1>[Relevant]Found.[Fully supported][Retrieval]<d1>"
 
 
 def rag(tree=CITING, found=lambda query: (), **options):
@@ -35,13 +35,8 @@ def rag(tree=CITING, found=lambda query: (), **options):
 
 
 def told(answer):
-    return (
-        answer.text,
-        answer.abstained,
-        answer.reason,
-        answer.without_evidence,
-        answer.citations,
-    )
+    names = "text abstained reason without_evidence citations"
+    return tuple(getattr(answer, name) for name in names.split())
 
 
 ABSTAINED = (ABSTENTION, True, "nothing found", False, ())
@@ -51,27 +46,25 @@ WRITTEN = ("Own words.", False, "nothing found", True, ())
 @pytest.mark.parametrize("mode", ["adaptive", "always"])
 @pytest.mark.parametrize("evidence", [None, [], [replace(passages("d1")[0], text=" ")]])
 @pytest.mark.parametrize("question", ["Q", [{"role": "user", "content": "Q"}]])
+@pytest.mark.parametrize(
+    "setting, wanted", [("abstain", ABSTAINED), ("write", WRITTEN)]
+)
 def test_defect_7_nothing_found_is_said_and_nothing_is_invented(
-    mode, evidence, question
+    mode, evidence, question, setting, wanted
 ):
     """Audit A1: a search, or evidence of the caller, that holds nothing; conversations do not search in its place."""
-    for setting, wanted in (({}, ABSTAINED), ({"without_evidence": "write"}, WRITTEN)):
-        model = rag()
-        answer = model.generate(question, evidence=evidence, mode=mode, **setting)
-        assert told(answer) == wanted
-        assert answer.usage.searches == (evidence is None)
-        assert Trace.from_json(answer.trace.to_json()) == answer.trace
-        kept = json.loads(json.dumps(answer.as_dict()))
-        assert (kept["abstained"], kept["reason"], kept["without_evidence"]) == wanted[
-            1:4
-        ]
-        again = answer.rescore(Weights(3, 0, 0))
-        assert (told(again), again.exact) == (wanted, True)
-        *segments, streamed = model.stream(
-            question, evidence=evidence, mode=mode, **setting
-        )
-        assert told(streamed) == wanted
-        assert [s.text for s in segments] == [s.text for s in answer.segments]
+    given = {"evidence": evidence, "mode": mode, "without_evidence": setting}
+    answer = rag().generate(question, **given)
+    assert answer.usage.searches == (evidence is None)
+    assert Trace.from_json(answer.trace.to_json()) == answer.trace
+    kept = json.loads(json.dumps(answer.as_dict()))
+    assert (kept["abstained"], kept["reason"], kept["without_evidence"]) == wanted[1:4]
+    again = answer.rescore(Weights(3, 0, 0))
+    assert again.exact
+    *segments, streamed = rag().stream(question, **given)
+    assert tuple(segments) == answer.segments
+    for one in (answer, again, streamed):
+        assert told(one) == wanted
 
 
 def test_what_the_model_or_the_mode_writes_by_itself_stays():
@@ -82,72 +75,35 @@ def test_what_the_model_or_the_mode_writes_by_itself_stays():
         assert told(answer) == ("Own words.", False, None, False, ())
 
 
-def test_no_branch_beside_passages_stands_in_for_them():
-    assert told(rag().generate("Q", no_retrieval_branch=True)) == ABSTAINED
-
-
 def test_the_published_code_has_no_abstention():
     asking = CITING | {"": "{retrieve .9 .1 0}</s>"}  # it reads more than the one token
     assert told(run(asking, evidence=(), policy=Decoding.official()).answer) == WRITTEN
 
 
-def test_one_question_of_a_batch_has_nothing():
-    answers = rag(found=lambda query: passages("d1") if query == "R" else ()).generate(
-        ["Q", "R"]
-    )
-    assert [told(answer)[:3] for answer in answers] == [
-        ABSTAINED[:3],
-        ("Found.", False, None),
-    ]
-
-
 @pytest.mark.parametrize("setting", ["abstain", "write"])
 def test_an_answer_ends_where_a_later_search_finds_nothing(setting):
     """Unless the model may go on by itself."""
-    tree = GOES_ON | {
-        "[Retrieval]<d1>[Relevant]Found.[Fully supported][No Retrieval]": "More.</s>"
-    }
-    found = run(
-        tree,
+    more = "[Retrieval]<d1>[Relevant]Found.[Fully supported][No Retrieval]"
+    answer = run(
+        GOES_ON | {more: "More.</s>"},
         search=lambda query: passages("d1") if query == "Q" else (),
         without_evidence=setting,
-    )
-    answer = found.answer
+    ).answer
     ends = setting == "abstain"
     assert answer.text == ("Found." if ends else "Found. More.")
-    assert answer.partial == (
-        "the search for segment 2: nothing found" if ends else None
-    )
-    assert (answer.abstained, answer.without_evidence, answer.finish) == (
-        False,
-        not ends,
-        "stop",
-    )
-    assert [s.citation is None for s in answer.segments] == [False, True][
-        : len(answer.segments)
-    ]
-    assert (answer.rescore(Weights(0, 1, 0)).text, answer.rescore().exact) == (
-        answer.text,
-        True,
-    )
+    reason = "the search for segment 2: nothing found" if ends else None
+    assert (answer.partial, answer.finish) == (reason, "stop")
+    assert (answer.abstained, answer.without_evidence) == (False, not ends)
+    assert answer.segments[-1].citation == (passages("d1")[0] if ends else None)
+    rescored = answer.rescore(Weights(0, 1, 0))
+    assert (rescored.text, rescored.exact) == (answer.text, True)
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
 
 
-def test_multiple_choice_abstains_and_may_be_asked_to_choose():
-    tree = {
-        "": "{~retrieve .9 .1 0}x",
-        "[No Retrieval]": "A",
-        "[No Retrieval]A": "x",
-        "[No Retrieval]B": "x",
-    }
-    found = run(tree, evidence=(), choices=["A", "B"])
-    assert told(found.answer) == ABSTAINED
-    assert len(found.engine.requests) == 1
-    assert (
-        told(found.answer.rescore(Weights(2, 0, 0))),
-        found.answer.rescore().exact,
-    ) == (ABSTAINED, True)
-    assert Trace.from_json(found.answer.trace.to_json()) == found.answer.trace
+def test_multiple_choice_abstains():
+    answer = run(CITING, evidence=(), choices=["A", "B"]).answer
+    for one in (answer, answer.rescore(Weights(2, 0, 0))):
+        assert (told(one), one.exact) == (ABSTAINED, True)
 
 
 @pytest.mark.parametrize(
@@ -185,18 +141,13 @@ def test_guardrails_that_leave_nothing(effect, reason):
 @pytest.mark.parametrize("choices", [None, ["A", "B"]])
 def test_a_constraint_that_no_candidate_meets_gives_the_abstention(rule, choices):
     """Audit A2: an empty text with `abstained` False."""
-    relevant = "[Retrieval]<d1>[Relevant]"
-    tree = (
-        CITING
-        if choices is None
-        else {
-            "": CITING[""],
-            "[Retrieval]<d1>": "{isrel .9 .1}x",
-            relevant: "A",
-            **{f"{relevant}{text}": "{issup .9 .1 0}x" for text in "AB"},
-            **{f"{relevant}{text}[Fully supported]": "x" for text in "AB"},
-        }
-    )
+    tree = CITING
+    if choices:
+        there = "[Retrieval]<d1>"
+        tree = tree | {there: "{isrel .9 .1}x", f"{there}[Relevant]": "A"}
+        for text in choices:
+            tree[f"{there}[Relevant]{text}"] = "{issup .9 .1 0}x"
+            tree[f"{there}[Relevant]{text}[Fully supported]"] = "x"
     answer = run(tree, "d1", choices=choices, abstention="No answer.", **rule).answer
     assert told(answer) == ("No answer.", True, "constraints not met", False, ())
     assert answer.trace.nodes
@@ -220,17 +171,13 @@ def test_a_trace_of_before_is_read_as_it_was_decoded():
 
 def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage():
     """`I don't know. [1]`, audit 13."""
-    tree = GOES_ON | {
-        "[Retrieval]<d1>[Relevant]Found.[Fully supported][Retrieval]<d1>": "[Relevant]The text does not say more.</s>"
-    }
+    tree = GOES_ON | {AGAIN: "[Relevant]The text does not say more.</s>"}
     answer = run(tree, "d1").answer
     assert answer.cited_text() == "Found. [1] The text does not say more."
-    assert [
-        node.passage.id for node in answer.trace.path(answer.trace.best) if node.passage
-    ] == ["d1", "d1"]
-    alone = run(
-        CITING | {"[Retrieval]<d1>": "[Relevant]I don't know.[Utility:5]</s>"}, "d1"
-    ).answer
+    path = answer.trace.path(answer.trace.best)
+    assert [node.passage for node in path] == [*passages("d1")] * 2
+    refused = "[Relevant]I don't know.[Utility:5]</s>"
+    alone = run(CITING | {"[Retrieval]<d1>": refused}, "d1").answer
     assert told(alone) == ("I don't know.", True, "the model refused", False, ())
 
 
@@ -240,8 +187,7 @@ def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage():
         ({"[Retrieval]<d1>": "[Relevant]I don't know.</s>"}, "I don't know.", True),
         # neither sentence of these refuses alone, or only one does
         (
-            GOES_ON
-            | {
+            {
                 "[Retrieval]<d1>": "[Relevant]I'm sorry.{retrieve .9 .1 0}",
                 "[Retrieval]<d1>[Relevant]I'm sorry.[Retrieval]<d1>": "[Relevant]The text does not say.</s>",
             },
@@ -249,35 +195,28 @@ def test_a_refusal_carries_no_citation_and_the_trace_keeps_the_passage():
             True,
         ),
         (
-            GOES_ON
-            | {
-                "[Retrieval]<d1>[Relevant]Found.[Fully supported][Retrieval]<d1>": "[Relevant]I don't know more.</s>"
-            },
+            GOES_ON | {AGAIN: "[Relevant]I don't know more.</s>"},
             "Found. I don't know more.",
             False,
         ),
-        ({"[Retrieval]<d1>": "[Relevant]Ich wei\u00df es nicht.</s>"}, None, True),
         ({"[Retrieval]<d1>": "[Relevant]No entry.</s>"}, "No entry.", True),
     ],
 )
 def test_the_models_own_refusal_is_an_abstention(tree, text, abstained):
     """In Python, its dictionary, the trace of now and of before, the page's record and what people read."""
     answer = run(CITING | tree, "d1", abstention="No entry.").answer
-    assert answer.text == (text or answer.text)
     reason = "the model refused" if abstained else None
-    assert told(answer)[1:4] == (abstained, reason, False)
-    kept = answer.as_dict()
+    assert told(answer)[:4] == (text, abstained, reason, False)
+    kept, record = answer.as_dict(), answer.trace.as_dict()
     assert (kept["abstained"], kept["reason"]) == (abstained, reason)
-    record = answer.trace.as_dict()
-    assert record.get("reason") == reason
+    assert record.pop("reason", None) == reason
     assert record["nodes"][record["best"]].get("abstains", False) == abstained
-    record.pop("reason", None)
     for node in record["nodes"]:
         node.pop("abstains", None)
     again = Trace.from_json(json.dumps(record))
     assert (again, again.abstained, again.reason) == (answer.trace, abstained, reason)
-    assert ("abstained: the model refused" in str(answer)) == abstained
-    assert ("the model refused" in answer._repr_html_()) == abstained
+    for shown in (str(answer), answer._repr_html_()):
+        assert ("the model refused" in shown) == abstained
 
 
 @pytest.mark.parametrize("relevance, left", [(0.6, False), (0.7, True)])
@@ -347,13 +286,6 @@ def test_texts_on_both_sides_of_a_control_token_are_not_glued(written, text):
     )
 
 
-def cut(**options):
-    tree = CITING | {
-        "[Retrieval]<d1>": "[Relevant]They can sleep for hours. [Fully supported][Utility:5]</s>"
-    }
-    return run(tree, "d1", **options)
-
-
 @pytest.mark.parametrize(
     "options, text, finish",
     [
@@ -366,46 +298,32 @@ def cut(**options):
 )
 def test_defect_8_a_segment_that_was_cut_says_so(options, text, finish):
     """Field audit S1: in Python, in the trace and in JSON."""
-    answer = cut(**options).answer
-    assert (answer.text, answer.finish, answer.abstained, answer.reason) == (
-        text,
-        finish,
-        False,
-        None,
-    )
+    written = "[Relevant]They can sleep for hours. [Fully supported][Utility:5]</s>"
+    answer = run(CITING | {"[Retrieval]<d1>": written}, "d1", **options).answer
+    assert told(answer)[:3] == (text, False, None)
     assert [segment.finish for segment in answer.segments] == [finish] * bool(text)
-    assert Trace.from_json(answer.trace.to_json()).finish == finish
+    read = Trace.from_json(answer.trace.to_json())
+    for shown in (answer, read, answer.rescore(Weights(0, 1, 0))):
+        assert shown.finish == finish
     assert answer.as_dict()["finish"] == finish
-    assert answer.rescore(Weights(0, 1, 0)).finish == finish
 
 
-@pytest.mark.parametrize(
-    "tokens, finish", [(9, "length"), (10, "length"), (1000, "stop")]
-)
+@pytest.mark.parametrize("tokens, finish", [(9, "length"), (1000, "stop")])
 def test_an_answer_that_had_no_token_left_to_go_on_was_cut(tokens, finish):
     """Its last segment is whole: `stop` of the segment, `length` of the answer."""
-    tree = GOES_ON | {
-        "[Retrieval]<d1>[Relevant]Found.[Fully supported][Retrieval]<d1>": "[Relevant]More.</s>"
-    }
+    tree = GOES_ON | {AGAIN: "[Relevant]More.</s>"}
     answer = run(tree, "d1", answer_tokens=tokens).answer
     assert (answer.finish, answer.segments[0].finish) == (finish, "stop")
 
 
 def test_a_model_that_answers_in_english_only_says_so():
     """Audit A5."""
-    questions = {"Qui a trouvé le radium ?": CITING, "Who found radium?": CITING}
-    model = SelfRAG(
-        PROMPTING,
-        scripted(questions),
-        Searches(lambda query: passages("d1")),
-        english_only=True,
-    )
-    french, english = model.generate(list(questions))
+    asked = french, _ = "Qui a trouvé le radium ?", "Who found radium?"
+    engine = scripted(dict.fromkeys(asked, CITING))
+    search = Searches(lambda query: passages("d1"))
+    model = SelfRAG(PROMPTING, engine, search, english_only=True)
     note = "this model answers in English only; the question looks like French"
-    assert (french.note, english.note) == (note, None)
-    *_, streamed = model.stream("Qui a trouvé le radium ?")
-    assert streamed.note == model.generate("Qui a trouvé le radium ?").note == note
-    assert (
-        replace(model, english_only=False).generate("Qui a trouvé le radium ?").note
-        is None
-    )
+    assert [answer.note for answer in model.generate(asked)] == [note, None]
+    *_, streamed = model.stream(french)
+    assert streamed.note == model.generate(french).note == note
+    assert replace(model, english_only=False).generate(french).note is None

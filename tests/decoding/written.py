@@ -13,27 +13,22 @@ of the last token is `END`. So the likelihood term is p, and a mean over other t
 In a pair `(text, (-0.2, -0.4, ..))` every token has its own log-probability.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.decoding.answer import Answer, Segment
+from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
-from selfrag.decoding.option_scoring import Length
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.tree import Decoder
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS, group
-from selfrag.reflection.requests import Failed, Generate
+from selfrag.reflection.requests import Failed
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.runtime import QuestionAnswered, QuestionFailed, SegmentFinal, drive
 
@@ -56,33 +51,30 @@ RESPONSE = "### Response:\n"
 END = -1.75
 """Log-probability of the last token of a reply."""
 
-Written = str | tuple[str, float | tuple[float, ...]] | Failed
-"""What the model writes; the same with the mean probability of its tokens; or a request that fails."""
-
 
 class Characters:
     """A `TextCodec` in which every character is one id."""
 
     bos_ids = (BOS,)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text):
         return [FIRST_CHARACTER + ord(character) for character in text]
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids):
         return "".join(chr(i - FIRST_CHARACTER) for i in ids)
 
 
 PROMPTING = Prompting(Characters(), VOCABULARY)
 
 
-def passages(*names: str) -> tuple[Passage, ...]:
+def passages(*names):
     """Passages `d1`, .. with their own text."""
     return tuple(
         Passage(name, f"Text of {name}.", f"Title of {name}", 1.0) for name in names
     )
 
 
-def seen(ids: Sequence[int]) -> str:
+def seen(ids):
     """Prompt ids as text: the reflection tokens by their strings, `<d1>` for the evidence made of passage d1."""
     text = "".join(
         SURFACE[i] if i in SURFACE else chr(i - FIRST_CHARACTER) for i in ids
@@ -92,13 +84,13 @@ def seen(ids: Sequence[int]) -> str:
     )
 
 
-def reply(written: Written) -> ScriptedReply | Failed:
+def reply(written):
     """The scripted reply that a written text stands for."""
     if isinstance(written, Failed):
         return written
     text, likely = written if isinstance(written, tuple) else (written, math.exp(-0.1))
-    ids: list[int] = []
-    rows: dict[int, dict[int, float]] = {}
+    ids = []
+    rows = {}
     for piece in MARKED.findall(text):
         if not (len(piece) > 1 and piece.startswith("{")):
             ids.append(
@@ -125,7 +117,7 @@ def reply(written: Written) -> ScriptedReply | Failed:
     )
 
 
-def spread(probability: float, count: int) -> tuple[float, ...]:
+def spread(probability, count):
     """Different log-probabilities with this geometric mean.
 
     They are rounded to a multiple of 2**-30, so that means of equally probable texts of different lengths are equal.
@@ -137,9 +129,7 @@ def spread(probability: float, count: int) -> tuple[float, ...]:
     )
 
 
-Tree = Mapping[str, Written]
-
-TWO_WAYS: dict[str, Written] = {
+TWO_WAYS = {
     "": "{~retrieve .9 .1 0}x",
     "[Retrieval]<d1>": (
         "{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>",
@@ -151,10 +141,10 @@ TWO_WAYS: dict[str, Written] = {
 """A relevant passage that does not support what is written, a less relevant one that does, and no passage."""
 
 
-def model(trees: Mapping[str, Tree]) -> Callable[[Generate], ScriptedReply | Failed]:
+def model(trees):
     """A scripted model that knows a tree for each question."""
 
-    def answer(request: Generate) -> ScriptedReply | Failed:
+    def answer(request):
         asked, _, response = seen(request.prompt_ids).partition(RESPONSE)
         question = asked.removeprefix("### Instruction:\n").removesuffix("\n\n")
         if question not in trees or response not in trees[question]:
@@ -170,10 +160,10 @@ def model(trees: Mapping[str, Tree]) -> Callable[[Generate], ScriptedReply | Fai
 class Searches:
     """A retriever that knows the passages of every query and records the batches it was asked."""
 
-    results: Mapping[str, Sequence[Passage]] | Callable[[str], Sequence[Passage]]
-    batches: list[list[str]] = field(default_factory=list)
+    results: Mapping | Callable[[str], Sequence[Passage]]
+    batches: list = field(default_factory=list)
 
-    def __call__(self, queries: Sequence[str], k: int, /) -> list[Sequence[Passage]]:
+    def __call__(self, queries, k, /):
         self.batches.append(list(queries))
         known = self.results
         return [
@@ -181,7 +171,7 @@ class Searches:
         ]
 
     @property
-    def queries(self) -> list[str]:
+    def queries(self):
         return [query for batch in self.batches for query in batch]
 
 
@@ -190,49 +180,47 @@ class Run:
     """One decoded question, and everything that was asked for on the way."""
 
     answer: Answer
-    commits: list[Segment]
+    commits: list
     engine: ScriptedEngine
     searches: Searches
 
     @property
-    def prompts(self) -> list[str]:
+    def prompts(self):
         """Responses so far of all requests, in order."""
         return [
             seen(request.prompt_ids).partition(RESPONSE)[2]
             for request in self.engine.requests
         ]
 
-    def node(self, text: str) -> Any:
+    def node(self, text):
         """The only candidate with this text."""
         (found,) = [node for node in self.answer.trace.nodes if node.text == text]
         return found
 
-    def statuses(self) -> dict[str, str]:
+    def statuses(self):
         """What became of each candidate, by text."""
         return {node.text: str(node.status) for node in self.answer.trace.nodes}
 
 
-def scripted(trees: Mapping[str, Tree], **options: Any) -> ScriptedEngine:
+def scripted(trees, **options):
     """An engine for hand-written trees."""
     return ScriptedEngine(model(trees), EOS, **{"limits": LIMITS, **options})
 
 
 def run(
-    tree: Tree | Callable[[Generate], ScriptedReply | Failed],
-    *names: str,
-    question: str = "Q",
-    search: Mapping[str, Sequence[Passage]]
-    | Callable[[str], Sequence[Passage]]
-    | None = None,
-    evidence: Sequence[Passage] | None = None,
-    policy: Decoding | None = None,
-    choices: Sequence[str] | None = None,
-    length: Length = "none",
-    limits: EngineLimits = LIMITS,
-    given: Mapping[str, Any] = MappingProxyType({}),
-    serving: Mapping[str, Any] = MappingProxyType({}),
-    **options: Any,
-) -> Run:
+    tree,
+    *names,
+    question="Q",
+    search=None,
+    evidence=None,
+    policy=None,
+    choices=None,
+    length="none",
+    limits=LIMITS,
+    given=MappingProxyType({}),
+    serving=MappingProxyType({}),
+    **options,
+):
     """Decode `question` against a tree.
 
     Args:
@@ -257,7 +245,7 @@ def run(
         search if search is not None else lambda query: passages(*names)
     )
     settings = policy or Decoding(**options)
-    decoder: Decoder
+
     if choices is None:
         decoder = decode(question, PROMPTING, settings, passages=evidence, **given)
     else:

@@ -4,12 +4,8 @@ Which ids are control is read off the tokenizers here, not asked of the code und
 into a prompt is what it puts there around harmless text.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 import tiny
 from hypothesis import strategies as st
@@ -45,9 +41,7 @@ JSON = CHATML.replace(
 )
 
 
-def _with_markers(
-    tokenizer: Any, *, normalized: bool = False, template: str = CHATML
-) -> Any:
+def _with_markers(tokenizer, *, normalized=False, template=CHATML):
     """Half of the markers as special tokens, half as ordinary added ones; `<|im_end|>` ends a turn."""
     for special in (False, True):
         some = [
@@ -66,15 +60,15 @@ def _with_markers(
     return tokenizer
 
 
-def byte_level() -> Any:
+def byte_level():
     return _with_markers(tiny.byte_level_tokenizer())
 
 
-def sentencepiece() -> Any:
+def sentencepiece():
     return _with_markers(tiny.sentencepiece_tokenizer(), template=JSON)
 
 
-def careless() -> Any:
+def careless():
     """Everything is folded to lower case and compatibility forms before added tokens are looked for."""
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(
@@ -83,7 +77,7 @@ def careless() -> Any:
     return _with_markers(tokenizer, normalized=True)
 
 
-def unigram() -> Any:
+def unigram():
     """Control tokens are pieces of the model itself, found by its search."""
     control = [
         (token, 0.0)
@@ -102,7 +96,7 @@ def unigram() -> Any:
     )
 
 
-def wordpiece() -> Any:
+def wordpiece():
     """Drops control and invisible characters, accents and case, as BERT does, also in front of its added tokens."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789<>[]|/:_.,"
     words = ["[UNK]", *letters, *(f"##{letter}" for letter in letters)]
@@ -118,7 +112,7 @@ def wordpiece() -> Any:
     return _with_markers(tokenizer, normalized=True, template=JSON)
 
 
-def tiktoken() -> Any:
+def tiktoken():
     """Byte-level BPE over the pieces of a pattern, as in GPT-4 and Qwen."""
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     pattern = Regex(
@@ -134,7 +128,7 @@ MADE = (byte_level, sentencepiece, unigram, wordpiece, tiktoken, careless)
 FAMILIES = {make.__name__.replace("_", "-"): make for make in MADE}
 
 
-def control_ids(tokenizer: Any) -> frozenset[int]:
+def control_ids(tokenizer):
     """Ids that text must not become. The unknown token is none where it stands for letters that are not known."""
     added = {
         i for i, token in tokenizer.added_tokens_decoder.items() if str(token).strip()
@@ -149,7 +143,7 @@ def control_ids(tokenizer: Any) -> frozenset[int]:
     return frozenset(control if spells_all else control - {tokenizer.unk_token_id})
 
 
-def counted(ids: Sequence[int], control: frozenset[int]) -> Counter[int]:
+def counted(ids, control):
     """How often each control id occurs."""
     return Counter(one for one in ids if one in control)
 

@@ -3,8 +3,6 @@
 As a program, `forked.py ADDRESS` is that process. A launcher gives it a command with its streams, and ends as it does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -13,9 +11,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 
 PROGRAMS = {"selfrag": "selfrag.cli.main", "critic": "critic.cli.main"}
 PRELOADED = (
@@ -41,7 +37,7 @@ with socket.socket(socket.AF_UNIX) as server:
 
 
 @contextlib.contextmanager
-def programs(folder: Path) -> Iterator[Path]:
+def programs(folder):
     """A folder with `selfrag` and `critic`, for as long as the context lasts."""
     address = str(folder / "socket")
     for name in PROGRAMS:
@@ -58,7 +54,7 @@ def programs(folder: Path) -> Iterator[Path]:
         server.kill()
 
 
-def _serve(address: str) -> None:
+def _serve(address):
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             import_module(name)
@@ -75,7 +71,7 @@ def _serve(address: str) -> None:
             connection.close()
 
 
-def _run(connection: socket.socket) -> None:
+def _run(connection):
     asked, streams, _, _ = socket.recv_fds(connection, 2**20, 3)
     while more := connection.recv(2**20):
         asked += more
@@ -91,7 +87,7 @@ def _run(connection: socket.socket) -> None:
     os.environ.update(environment)
     os.chdir(folder)
     sys.argv = words
-    code: object = 1
+    code = 1
     try:
         code = import_module(PROGRAMS[words[0]]).main(words[1:])
     except SystemExit as ended:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 LIMITED = """
@@ -14,7 +13,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.getrlimit(resource.R
 
 
 @contextmanager
-def full_disk(size: int) -> Iterator[None]:
+def full_disk(size):
     """Write files of at most so many bytes, in this process and those that it starts."""
     import resource
 

@@ -1,30 +1,25 @@
 """Files of JSON, and of a value a line. Importable from every test, like `tiny`."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 
-def read_json(path: Path) -> Any:
+def read_json(path):
     """Return the value of a file."""
     return json.loads(path.read_bytes())
 
 
-def write_json(path: Path, value: object) -> Path:
+def write_json(path, value):
     """Write one value, and return the file."""
     path.write_text(json.dumps(value))
     return path
 
 
-def read_lines(path: Path) -> list[Any]:
+def read_lines(path):
     """Return the value of each line."""
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def write_lines(path: Path, values: Iterable[object]) -> Path:
+def write_lines(path, values):
     """Write a value a line, and return the file."""
     path.write_text("".join(json.dumps(value) + "\n" for value in values))
     return path

@@ -1,7 +1,5 @@
 """A real HTTP server on the loopback that tests give answers to, and that ends with all its connections."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
@@ -13,7 +11,6 @@ class Loopback(ThreadingHTTPServer):
     """Begins to serve when it is made; `handler` answers."""
 
     daemon_threads = True
-    handler: type[Answering]
 
     def __init__(self, port=0):
         super().__init__(("127.0.0.1", port), self.handler)

@@ -1,14 +1,7 @@
 """LoRA adapters built on the spot for the tiny models."""
 
-from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-
-def save_adapter(
-    model_dir: Path, path: Path, *, seed: int = 0, **settings: Any
-) -> Path:
+def save_adapter(model_dir, path, *, seed=0, **settings):
     """Save a PEFT adapter with random weights for a tiny Llama; returns `path`."""
     import torch
     from peft import LoraConfig, get_peft_model

@@ -1,11 +1,6 @@
 """Decoded JSON with values that are odd, gone, doubled, somewhere else or a little different."""
 
-from __future__ import annotations
-
 import copy
-import random
-from collections.abc import Iterator
-from typing import Any
 
 ODD = [
     None,
@@ -43,10 +38,9 @@ ODD = [
     [None],
     {"": None},
 ]
-Path_ = tuple[str | int, ...]
 
 
-def places(value: Any, above: Path_ = ()) -> Iterator[Path_]:
+def places(value, above=()):
     if above:
         yield above
     items = (
@@ -60,13 +54,13 @@ def places(value: Any, above: Path_ = ()) -> Iterator[Path_]:
         yield from places(inner, (*above, key))
 
 
-def at(value: Any, path: Path_) -> Any:
+def at(value, path):
     for key in path:
         value = value[key]
     return value
 
 
-def mutate(rng: random.Random, record: dict[str, Any]) -> dict[str, Any]:
+def mutate(rng, record):
     """One to three values replaced, removed, doubled, taken from elsewhere or changed a little."""
     record = copy.deepcopy(record)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):

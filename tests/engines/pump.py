@@ -1,18 +1,13 @@
 """Drive an engine until given requests are answered: what tests of engines share."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
-from selfrag.engines.base import Engine
-from selfrag.reflection.requests import Constraint, Failed, Generate, Generated
+from selfrag.reflection.requests import Constraint, Generated
 
 SCHEMA = {
     "type": "object",
@@ -35,12 +30,10 @@ FORMS = (
 )
 
 
-def serve(
-    engine: Engine, requests: Sequence[Generate], *, seconds: float = 120.0
-) -> list[Generated | Failed]:
+def serve(engine, requests, *, seconds=120.0):
     """Results of `requests`, in their order, all submitted at once."""
     tickets = [engine.submit(request) for request in requests]
-    results: dict[int, Generated | Failed] = {}
+    results = {}
     deadline = time.monotonic() + seconds
     while missing := set(tickets) - set(results):
         assert time.monotonic() < deadline, (
@@ -50,14 +43,14 @@ def serve(
     return [results[ticket] for ticket in tickets]
 
 
-def generated(engine: Engine, request: Generate) -> Generated:
+def generated(engine, request):
     """The result of one request that must succeed."""
     [result] = serve(engine, [request])
     assert isinstance(result, Generated), result
     return result
 
 
-def assert_same(one: Any, other: Any, tolerance: float = 1e-4) -> None:
+def assert_same(one, other, tolerance=1e-4):
     """Same tokens and end; log-probabilities within a tolerance."""
     assert isinstance(one, Generated), one
     assert (one.token_ids, one.finish) == (other.token_ids, other.finish)
@@ -66,16 +59,16 @@ def assert_same(one: Any, other: Any, tolerance: float = 1e-4) -> None:
     np.testing.assert_allclose(one.watched, other.watched, atol=tolerance)
 
 
-def prompt(length: int, start: int = 0) -> tuple[int, ...]:
+def prompt(length, start=0):
     """Ordinary token ids; prompts of different `start` share no prefix."""
     return tuple(random.Random(start).choices(range(3, 250), k=length))
 
 
-def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
+def at_once(count, work):
     """Results of `work(0..count-1)`, each in a thread of its own, all begun together."""
     gate = threading.Barrier(count)
 
-    def run(number: int) -> Any:
+    def run(number):
         gate.wait(30)
         return work(number)
 

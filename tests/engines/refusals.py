@@ -1,8 +1,5 @@
 """What a user did wrong is said in one line. Importable from every test, like `tiny`."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -11,7 +8,7 @@ from selfrag.common.errors import UserError
 
 
 @contextmanager
-def refused(pattern: str | None = None) -> Iterator[pytest.ExceptionInfo[UserError]]:
+def refused(pattern=None):
     """Expect a `UserError` of one line that a pattern is found in."""
     with pytest.raises(UserError, match=pattern) as caught:
         yield caught

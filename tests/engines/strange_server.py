@@ -1,7 +1,5 @@
 """A server that sends bytes as a test wants them, and the grammar of the replies of strange servers."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 from loopback import Answering, loopback
+from refusals import refused
 
-from retrieval import Passage, UserError, add_passages, index_passages, open_index
+from retrieval import Passage, add_passages, index_passages, open_index
 from retrieval.local_encoders import load_encoder
 from selfrag.engines.embeddings import ADDRESS, ServerEncoder
 
@@ -63,13 +64,13 @@ def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(
     assert built(["aaaaa"], 1)[0][0].id == "p200"
     # a file names no address
     assert server.url not in (tmp_path / "index" / "manifest.json").read_text()
-    with pytest.raises(UserError, match=f"--encoder-engine URL.*{ADDRESS}"):
+    with refused(f"--encoder-engine URL.*{ADDRESS}"):
         open_index(tmp_path / "index")
     monkeypatch.setenv(ADDRESS, server.url)
     assert open_index(tmp_path / "index")(["aaaaa"], 1)[0][0].id == "p200"
     assert add_passages(tmp_path / "index", [Passage("new", "a" * 300)]) == 1
     assert server.handler.keys == {"Bearer secret"}
-    with pytest.raises(UserError, match="was built with another encoder"):
+    with refused("was built with another encoder"):
         open_index(tmp_path / "index", f"{server.url}#other")
 
 
@@ -93,17 +94,17 @@ def test_commands_name_the_server(server, tmp_path, monkeypatch, command):
 def test_the_only_model_of_a_server_need_not_be_named(server):
     assert ServerEncoder(server.url).card.name == "tiny"
     server.handler.models = ("one", "two")
-    with pytest.raises(UserError, match=r"has 2 models \(one, two\); name one"):
+    with refused(r"has 2 models \(one, two\); name one"):
         ServerEncoder(server.url)
 
 
 def test_a_text_that_the_server_refuses_is_one_line(server):
-    with pytest.raises(UserError, match="status 400: the maximum context length"):
+    with refused("status 400: the maximum context length"):
         ServerEncoder(server.url).encode(["short"] * 100 + ["x" * 2000])
 
 
 def test_what_the_server_decides_cannot_be_given(server):
-    with pytest.raises(UserError, match="its server decides on precision"):
+    with refused("its server decides on precision"):
         load_encoder(f"{server.url}#tiny", precision="bfloat16")
 
 
@@ -129,7 +130,7 @@ def test_a_reply_without_embeddings_is_one_line(reply):
 
     served = loopback(Bad)
     try:
-        with pytest.raises(UserError) as caught:
+        with refused() as caught:
             ServerEncoder(served.url, "m")
         assert len(str(caught.value)) < 400
     finally:
@@ -140,5 +141,5 @@ def test_a_reply_without_embeddings_is_one_line(reply):
     "url", ["http://127.0.0.1:9", "http://user:pw@host", "http://", "https://h?x=1"]
 )
 def test_an_address_without_a_server_is_one_line(url):
-    with pytest.raises(UserError, match=r"url|address|no server"):
+    with refused(r"url|address|no server"):
         load_encoder(f"{url}#m")

@@ -142,14 +142,6 @@ def test_it_answers_agents_beside_the_package_mcp(small, process, own_cache, tmp
     assert "Johann Wolfgang von Goethe [1]" in replies[1]
 
 
-def test_it_serves_the_demo(small, own_cache):
-    with serving(small, own_cache, "--port 8752") as post:
-        messages = [{"role": "user", "content": "Who wrote Faust?"}]
-        body = {"model": "demo", "messages": messages}
-        reply = post("v1/chat/completions", body)
-    assert "Goethe" in reply["choices"][0]["message"]["content"]
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -11,18 +11,14 @@ import numpy as np
 import pytest
 from loopback import Answering, loopback
 from pump import assert_same, generated, prompt, serve
-from typer.testing import CliRunner
 
 from critic.cases import GROUPS, Case
 from critic.teacher.endpoint import EndpointTeacher, TeacherConfig
 from critic.teacher.run import LabelOutcome
 from critic.teacher.settings import LabelConstraint
 from retrieval.passage import Passage
-from selfrag import SelfRAG
-from selfrag.cli.main import app
 from selfrag.common.errors import EngineError
 from selfrag.engines.http import COMPLETIONS, TOKENS, HTTPConfig, HTTPEngine
-from selfrag.experiments.self_interpretation.run import read_grid
 from selfrag.reflection.requests import Failed, Finish, Generate
 
 pytestmark = pytest.mark.engine
@@ -73,21 +69,6 @@ def test_every_watched_id_comes_back(engine):
     )
     assert good.watched.shape == (2, 19)
     assert isinstance(failed, Failed)
-
-
-def test_a_choice_of_many_of_which_some_begin_others(engine, tiny_llama):
-    rag = SelfRAG.from_pretrained(tiny_llama, engine=engine)
-    words = [
-        f"{start}{end}"
-        for start in range(100, 120)
-        for end in ("", " and", " and so on")
-    ]
-    answer = rag.choose(
-        "Which?", words, evidence=[Passage("d1", "Text.")], mode="always"
-    )
-    assert answer.text in words
-    assert len(answer.trace.nodes) == 60
-    assert sum(node.likelihood for node in answer.trace.nodes) == pytest.approx(1.0)
 
 
 def test_aborted_requests_free_the_server(engine):
@@ -170,76 +151,6 @@ def test_a_gateway_that_drops_a_field_is_refused_before_anything_is_asked(
     assert "very-secret" not in str(found.value)
 
 
-@pytest.mark.parametrize("layout", ["plain", "selfrag"])
-def test_interpretation_over_a_server_and_in_a_process_gives_the_same_replies(
-    layout, vllm_server, tiny_llama, tmp_path
-):
-    questions, names, rows = tmp_path / "rivers.jsonl", ("Aare", "Inn"), []
-    for n in range(5):  # of which two are held out as demonstrations
-        passages = [
-            {"id": f"p{n}{name}", "title": name, "text": f"{name} is in land {n}."}
-            for name in names
-        ]
-        row = {
-            "id": f"q{n}",
-            "task": "list",
-            "instruction": f"Which rivers are in land {n}?",
-            "passages": passages,
-        }
-        rows.append(json.dumps(row | {"answers": [[name] for name in names]}) + "\n")
-    questions.write_text("".join(rows))
-    # A prompt as text goes to any endpoint, reflection tokens as ids to one's own server.
-    remote = ("tiny", "--endpoint") if layout == "plain" else (tiny_llama, "--engine")
-    found = []
-    for *model, where in (
-        (tiny_llama, "--engine", "transformers"),
-        (*remote, vllm_server.url),
-    ):
-        words = [
-            "interpret",
-            "run",
-            questions,
-            "-o",
-            tmp_path / str(len(found)),
-            "--model",
-            *model,
-            where,
-        ]
-        words += [
-            "--layout",
-            layout,
-            "--max-tokens",
-            8,
-            "--cutoff=2",
-            "--order=ranked",
-            "--examples=0",
-        ]
-        done = CliRunner().invoke(app, [*map(str, words), "--prompt=direct"])
-        assert done.exit_code == 0, done.output
-        assert "3 of 5 questions of rivers.jsonl" in done.stdout
-        run = read_grid(tmp_path / str(len(found)))
-        found.append(run.records(run.cells[0]) or [])
-    kept = (
-        "id",
-        "text",
-        "answer",
-        "explanation",
-        "read",
-        "cited",
-        "finish",
-        "scores",
-        "error",
-    )
-    # A server leaves out the first bytes of a character that the budget cut; the engine here shows that they are there.
-    here, there = (
-        [{key: str(one[key]).rstrip("\ufffd") for key in kept} for one in records]
-        for records in found
-    )
-    assert here == there
-    assert [one["error"] for one in there] == ["None"] * 3
-    assert all(one["text"] for one in there)
-
-
 PASSAGE = Passage("p", "The Seine flows through Paris.", "Seine")
 CASES = [
     Case.of("Retrieve", "Which river flows through Paris?"),
@@ -257,10 +168,10 @@ CASES = [
 ]
 
 
-def label(server, constraint, cases=CASES):
+def label(server, constraint):
     config = TeacherConfig(server.url, "tiny", constraint, retries=0, max_tokens=40)
-    found = dict(EndpointTeacher(config).label(cases))
-    return [found[position] for position in range(len(cases))]
+    found = dict(EndpointTeacher(config).label(CASES))
+    return [found[position] for position in range(len(CASES))]
 
 
 def test_a_teacher_holds_a_random_model_to_the_labels(vllm_server):
@@ -276,24 +187,6 @@ def test_a_teacher_holds_a_random_model_to_the_labels(vllm_server):
     assert [reply.label for reply in found] == [
         reply.label for reply in label(vllm_server, LabelConstraint.CHOICE)
     ]
-
-
-def test_a_schema_holds_it_where_labels_are_no_special_tokens_and_a_case_that_does_not_fit_fails_alone(
-    vllm_server,
-):
-    """The server leaves special tokens out of its text, so a reflection token is seen as no label, and set aside."""
-    long = Case.of("IsUse", "What?", output="word " * 4 * CONTEXT)
-    *found, failed = label(vllm_server, LabelConstraint.SCHEMA, [*CASES, long])
-    assert (
-        found[0].outcome is LabelOutcome.LABELLED
-        or "cut at max_tokens" in found[0].reason
-    ), found[0]
-    assert all(
-        reply.outcome is not LabelOutcome.FAILED and reply.raw.startswith("{")
-        for reply in found
-    )
-    assert failed.outcome is LabelOutcome.FAILED
-    assert "status 400" in failed.reason
 
 
 def test_server_killed_in_the_middle_is_one_clear_line(vllm_server, tiny_llama):

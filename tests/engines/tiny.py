@@ -6,12 +6,7 @@ sentencepiece BPE (word-start mark, byte fallback, `<s>` in front of every seque
 for peaked distributions, so greedy decoding has no near-ties.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from selfrag.reflection.labels import TOKENS
 
@@ -33,12 +28,12 @@ LABEL_WORDS = "yes no Yes No fully partially not Fully Partially Not new nothing
 
 
 def _trained(
-    core: Any,
-    vocab_size: int,
-    special: list[str],
-    alphabet: list[str],
-    sentences: Sequence[str] = SENTENCES,
-) -> Any:
+    core,
+    vocab_size,
+    special,
+    alphabet,
+    sentences=SENTENCES,
+):
     from tokenizers import trainers
 
     trainer = trainers.BpeTrainer(
@@ -60,12 +55,12 @@ SMOL = {
 
 def byte_level_tokenizer(
     *,
-    reflection: bool = True,
-    vocab_size: int = 400,
-    special: Mapping[str, str] = SMOL,
-    more: Sequence[str] = (),
-    sentences: Sequence[str] = SENTENCES,
-) -> Any:
+    reflection=True,
+    vocab_size=400,
+    special=SMOL,
+    more=(),
+    sentences=SENTENCES,
+):
     """A byte-level BPE tokenizer; by default as SmolLM2 has it: `<|im_start|>` as BOS (never added) and `<|im_end|>`.
 
     `special` are its named special tokens, `more` further ones.
@@ -89,7 +84,7 @@ def byte_level_tokenizer(
     return with_reflection_tokens(tokenizer) if reflection else tokenizer
 
 
-def sentencepiece_tokenizer(*, reflection: bool = True, vocab_size: int = 500) -> Any:
+def sentencepiece_tokenizer(*, reflection=True, vocab_size=500):
     """A llama-style tokenizer: ids 0..2 are `<unk>`, `<s>`, `</s>`, then 256 byte tokens; `<s>` comes first."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaTokenizerFast
@@ -105,7 +100,7 @@ def sentencepiece_tokenizer(*, reflection: bool = True, vocab_size: int = 500) -
     return with_reflection_tokens(tokenizer) if reflection else tokenizer
 
 
-def with_reflection_tokens(tokenizer: Any) -> Any:
+def with_reflection_tokens(tokenizer):
     """Append the 15 reflection tokens, in the order of the published checkpoints, as special tokens."""
     from transformers import AddedToken
 
@@ -114,7 +109,7 @@ def with_reflection_tokens(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def _common(tokenizer: Any, tie: bool) -> dict[str, Any]:
+def _common(tokenizer, tie):
     common = {
         "vocab_size": len(tokenizer),
         "tie_word_embeddings": tie,
@@ -128,13 +123,13 @@ def _common(tokenizer: Any, tie: bool) -> dict[str, Any]:
 
 
 def save_llama(
-    path: Path,
+    path,
     *,
-    family: str = "byte_level",
-    reflection: bool = True,
-    tie: bool = False,
-    context: int = 1024,
-) -> Path:
+    family="byte_level",
+    reflection=True,
+    tie=False,
+    context=1024,
+):
     """Write a two-layer random Llama that transformers and vLLM load, with a tokenizer of a family; returns `path`."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -159,7 +154,7 @@ def save_llama(
     )
 
 
-def save_qwen2(path: Path) -> Path:
+def save_qwen2(path):
     """Write a two-layer random Qwen2, whose queries, keys and values have biases; tied output matrix."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -191,7 +186,7 @@ _LLAMA = """{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }
 {% endif %}"""
 
 
-def save_chat(path: Path, family: str, *, context: int = 2048) -> Path:
+def save_chat(path, family, *, context=2048):
     """Write a random chat model without reflection tokens, a Qwen 3 or a Llama, with the chat template of `family`."""
     import transformers
 
@@ -231,7 +226,7 @@ def save_chat(path: Path, family: str, *, context: int = 2048) -> Path:
     return _save(getattr(transformers, f"{name}ForCausalLM"), config, tokenizer, path)
 
 
-def save_gpt2(path: Path, *, reflection: bool = True, tie: bool = True) -> Path:
+def save_gpt2(path, *, reflection=True, tie=True):
     """Write a two-layer random GPT-2: learned positions, byte-level BPE, tied or untied output matrix."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -242,7 +237,7 @@ def save_gpt2(path: Path, *, reflection: bool = True, tie: bool = True) -> Path:
     return _save(GPT2LMHeadModel, config, tokenizer, path)
 
 
-def save_bert(path: Path) -> Path:
+def save_bert(path):
     """Write a BERT with random weights and a WordPiece vocabulary of letters, without a pooler: a text encoder."""
     import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -274,14 +269,8 @@ def save_bert(path: Path) -> Path:
     return path
 
 
-def _save(
-    model_class: Any,
-    config: Any,
-    tokenizer: Any,
-    path: Path,
-    seed: int = 0,
-    is_uneven: bool = False,  # norms are not 1, biases not 0
-) -> Path:
+def _save(model_class, config, tokenizer, path, seed=0, is_uneven=False):
+    # uneven: norms are not 1, biases not 0
     import torch
 
     with torch.random.fork_rng():

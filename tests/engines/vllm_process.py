@@ -1,7 +1,5 @@
 """`ServedVLLM`: a `vllm serve` of a test."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -9,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import httpx
 
@@ -20,7 +17,7 @@ STARTUP = 600.0
 class ServedVLLM:
     """One `vllm serve` process in its own process group, at `url`."""
 
-    def __init__(self, model: Path, log: Path, *arguments: str) -> None:
+    def __init__(self, model, log, *arguments):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -45,7 +42,7 @@ class ServedVLLM:
         self._command, self._log = command, log
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         """Start the process and wait until it answers."""
         environment = os.environ | {
             "VLLM_LOGGING_LEVEL": "ERROR",
@@ -69,18 +66,18 @@ class ServedVLLM:
                 )
             time.sleep(0.2)
 
-    def start_again_if_killed(self) -> None:
+    def start_again_if_killed(self):
         """Start the process if an earlier test has killed it."""
         if self._process.poll() is not None:
             self.start()
 
-    def kill(self) -> None:
+    def kill(self):
         """End the whole process group at once, as a crash of the machine would."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def _answers(self) -> bool:
+    def _answers(self):
         with contextlib.suppress(httpx.HTTPError):
             return httpx.get(f"{self.url}/health", timeout=2).is_success
         return False

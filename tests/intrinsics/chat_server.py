@@ -1,23 +1,17 @@
 """A server with the text routes of OpenAI, as strict or as deaf to constraints as a test wants. Records every body."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from typing import Any
 
 import loopback
 
-Answer = tuple[int, Any]
-
 
 def said(
-    text: str,
-    tokens: list[tuple[str, dict[str, float]]] | None = None,
-    finish: str = "stop",
-) -> Answer:
+    text,
+    tokens=None,
+    finish="stop",
+):
     """A chat reply; `tokens` are the generated tokens with log-probabilities of their alternatives."""
-    choice: dict[str, Any] = {
+    choice = {
         "message": {"role": "assistant", "content": text},
         "finish_reason": finish,
     }
@@ -65,14 +59,14 @@ class ChatServer(loopback.Loopback):
 
     def __init__(
         self,
-        reply: Callable[[dict[str, Any]], Answer],
+        reply,
         *,
-        models: tuple[dict[str, Any], ...] = (),
-        routes: tuple[str, ...] = ("",),
-    ) -> None:
+        models=(),
+        routes=("",),
+    ):
         self.reply, self.bodies, self.paths = reply, [], []
         self.models, self.routes = models, routes
         super().__init__()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.stop()

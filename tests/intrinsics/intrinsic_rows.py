@@ -1,10 +1,6 @@
 """A few rows of each kind, as the data files have them, and a tiny chat model."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import tiny
 
@@ -19,7 +15,7 @@ CHAT = (
 )
 
 
-def turns(*said: str) -> list[dict[str, str]]:
+def turns(*said):
     """User and assistant in turn."""
     return [
         {"role": ("user", "assistant")[at % 2], "content": text}
@@ -27,7 +23,7 @@ def turns(*said: str) -> list[dict[str, str]]:
     ]
 
 
-def answerable(number: int) -> dict[str, Any]:
+def answerable(number):
     label = ("answerable", "unanswerable")[number % 2]
     document = FAUST | {"title": f"Faust {number}"}
     return {
@@ -36,14 +32,14 @@ def answerable(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rewritten(number: int) -> dict[str, Any]:
+def rewritten(number):
     return {
         "id": f"q{number}", "dataset": "d", "conversation": turns(f"Who wrote play {number}?", "Goethe.", "When?"),
         "rewrite": f"When did Goethe write play {number}?", "changed": True,
     }  # fmt: skip
 
 
-def judged(number: int) -> dict[str, Any]:
+def judged(number):
     said = f"Goethe wrote part {number}. It is prose."
     first = len(f"Goethe wrote part {number}.")
     return {
@@ -56,7 +52,7 @@ def judged(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def cited(number: int) -> dict[str, Any]:
+def cited(number):
     said = f"It was Goethe, says source {number}. That is all."
     begin = FAUST["text"].index("Goethe")
     return {
@@ -69,7 +65,7 @@ def cited(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def question_row(number: int) -> dict[str, Any]:
+def question_row(number):
     return {
         "id": f"u{number}", "dataset": ("x", "y")[number % 2], "question": f"What is {number} plus {number % 7}?",
         "options": [str(number + number % 7), f"{number} apples", "nothing", "a river"], "label": "A",
@@ -85,7 +81,7 @@ MAKERS = {
 }
 
 
-def write_data(folder: Path, count: int = 20, questions: int = 200) -> Path:
+def write_data(folder, count=20, questions=200):
     """Training and development files of all five."""
     folder.mkdir(parents=True, exist_ok=True)
     for stem, make in MAKERS.values():
@@ -99,7 +95,7 @@ def write_data(folder: Path, count: int = 20, questions: int = 200) -> Path:
     return folder
 
 
-def save_chat_llama(path: Path, context: int = 2048) -> Path:
+def save_chat_llama(path, context=2048):
     """A tiny Llama whose tokenizer has a chat template."""
     model = tiny.save_llama(path, reflection=False, tie=True, context=context)
     (model / "chat_template.jinja").write_text(CHAT)

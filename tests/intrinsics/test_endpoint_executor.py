@@ -4,9 +4,7 @@ import asyncio
 import json
 import math
 import pickle
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_server import ChatServer, said
@@ -15,7 +13,6 @@ from refusals import refused
 from selfrag.common.errors import EngineError
 from selfrag.decoding.segments import token_likelihood
 from selfrag.engines.client import retry_after
-from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
 from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor, executor_at
 from selfrag.judges.openai_wire import STOPS, ConstraintMode, Continuation, obeys, parse
 from selfrag.judges.wire import (
@@ -26,9 +23,8 @@ from selfrag.judges.wire import (
     Slot,
     TextPrompt,
 )
-from selfrag.reflection.findings import Code
 from selfrag.reflection.inputs import JudgeInput, Message
-from selfrag.reflection.requests import Constraint, Failed
+from selfrag.reflection.requests import Constraint
 
 STATE = JudgeInput((Message("user", "Who wrote Faust?"),))
 SITE = STATE.in_message("query", 0)
@@ -46,6 +42,8 @@ LABELS = [
     ("answerable", {"answerable": 0}),
 ]
 MODES = ("structured_outputs", "response_format")
+YES_NO = ModelRequest(STATE, CHAT, slots=(Slot(("yes", "no"), SITE),))
+FREE = {"constraint_mode": ConstraintMode.NONE}
 
 
 def executor(server, **options):
@@ -106,20 +104,16 @@ def test_a_server_that_is_deaf_to_constraints_is_noticed(reply, mode, count):
 
 @pytest.mark.parametrize("schema", [False, True])
 def test_scores_are_read_off_the_alternatives_also_in_the_one_field_of_a_schema(schema):
-    mode = ConstraintMode.SCHEMA if schema else ConstraintMode.AUTO
-    tokens = (
-        [('{"label": "', {'{"label": "': 0.0}), *LABELS, ('"}', {'"}': 0.0})]
-        if schema
-        else LABELS
-    )
-    text = '{"label": "unanswerable"}' if schema else "unanswerable"
-    [result], [sent], _ = ask_server(
-        lambda sent: said(text, tokens), SCORED, constraint_mode=mode
-    )
+    mode, text, tokens = ConstraintMode.AUTO, "unanswerable", LABELS
     if schema:
-        labels = sent["response_format"]["json_schema"]["schema"]["properties"][
-            "label"
-        ]["enum"]
+        mode, text = ConstraintMode.SCHEMA, '{"label": "unanswerable"}'
+        begin, end = '{"label": "', '"}'
+        tokens = [(begin, {begin: 0.0}), *LABELS, (end, {end: 0.0})]
+    reply = said(text, tokens)
+    [result], [sent], _ = ask_server(lambda _: reply, SCORED, constraint_mode=mode)
+    if schema:
+        field = sent["response_format"]["json_schema"]["schema"]["properties"]
+        labels = field["label"]["enum"]
     else:
         labels = sent["structured_outputs"]["choice"]
     assert labels == ["answerable", "unanswerable"]
@@ -133,33 +127,26 @@ def test_scores_are_read_off_the_alternatives_also_in_the_one_field_of_a_schema(
         ("Answerable.", (0.0, -math.inf)),
         (" unanswerable", (-math.inf, 0.0)),
         ("answerability is high", None),
-        ("I think so", None),
         ("", None),
     ],
 )
 def test_without_log_probabilities_a_label_is_certain_and_anything_else_undefined(
     text, expected
 ):
-    [result], _, _ = ask_server(
-        lambda sent: said(text), SCORED, constraint_mode=ConstraintMode.NONE
-    )
+    [result], _, _ = ask_server(lambda sent: said(text), SCORED, **FREE)
     assert result.scores == (expected,)
 
 
 def test_a_beginning_is_continued_where_the_server_can_and_asked_for_where_not():
     slot = Slot((" faithful", " NA"), SITE, "Sentence 1: Yes.\nVerdict:")
     request = ModelRequest(STATE, CHAT, slots=(slot,))
-    _, [continued], _ = ask_server(
-        lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.STRUCTURED
-    )
-    _, [asked_for], _ = ask_server(
-        lambda sent: said(" NA"), request, constraint_mode=ConstraintMode.NONE
+    continued, asked_for = (
+        ask_server(lambda sent: said(" NA"), request, constraint_mode=mode)[1][0]
+        for mode in (ConstraintMode.STRUCTURED, ConstraintMode.NONE)
     )
     assert continued["messages"][-1] == {"role": "assistant", "content": slot.prefill}
-    assert (
-        continued["continue_final_message"],
-        continued["add_generation_prompt"],
-    ) == (True, False)
+    assert continued["continue_final_message"]
+    assert not continued["add_generation_prompt"]
     (turn,) = asked_for["messages"]
     assert turn["content"].endswith(slot.prefill)
 
@@ -254,18 +241,9 @@ def test_a_seed_goes_to_the_server():
 
 @pytest.mark.parametrize("name", ["logprobs", "temperature"])
 def test_a_server_that_refuses_a_field_it_can_do_without_is_asked_without_it(name):
-    strict = refusing(
-        name,
-        f"Unsupported parameter: '{name}' is not supported with this model.",
-        lambda s: said("No."),
-    )
-    slots = (Slot(("yes", "no"), SITE),)
-    results, bodies, _ = ask_server(
-        strict,
-        ModelRequest(STATE, CHAT, slots=slots),
-        2,
-        constraint_mode=ConstraintMode.NONE,
-    )
+    message = f"Unsupported parameter: '{name}' is not supported with this model."
+    strict = refusing(name, message, lambda sent: said("No."))
+    results, bodies, _ = ask_server(strict, YES_NO, 2, **FREE)
     assert [result.scores for result in results] == [((-math.inf, 0.0),)] * 2
     assert [name in sent for sent in bodies] == [True, False, False]
 
@@ -291,9 +269,7 @@ def test_a_server_that_allows_fewer_alternatives_is_asked_for_fewer(
         tokens = [("yes", {"yes": -0.1, "no": -2.5})] if most else None
         return said("yes", tokens if "top_logprobs" in sent else None)
 
-    request = ModelRequest(STATE, CHAT, slots=(Slot(("yes", "no"), SITE),))
-    mode = ConstraintMode.NONE
-    results, bodies, _ = ask_server(strict, request, 2, constraint_mode=mode)
+    results, bodies, _ = ask_server(strict, YES_NO, 2, **FREE)
     assert [sent.get("top_logprobs") for sent in bodies] == asked
     scores = (-0.1, -2.5) if asked[-1] else (0.0, -math.inf)
     for result in results:
@@ -307,45 +283,29 @@ def test_a_reply_whose_budget_went_to_reasoning_is_asked_for_again_with_more():
             return 200, {"choices": [{"message": message, "finish_reason": "length"}]}
         return said("<think>Hmm.</think>yes")
 
-    request = ModelRequest(STATE, CHAT, slots=(Slot(("yes", "no"), SITE),))
-    mode = ConstraintMode.NONE
-    results, bodies, _ = ask_server(reasoning, request, 2, constraint_mode=mode)
+    results, bodies, _ = ask_server(reasoning, YES_NO, 2, **FREE)
     assert [result.scores for result in results] == [((0.0, -math.inf),)] * 2
     assert [sent["max_tokens"] > 1000 for sent in bodies] == [False, True, True]
 
 
 def test_alternatives_tell_of_labels_although_none_was_written():
-    tokens = [
-        ("The", {"The": math.log(0.5), "yes": math.log(0.2), "no": math.log(0.1)}),
-        (" text", {" text": 0.0}),
-    ]
-    request = ModelRequest(STATE, CHAT, slots=(Slot(("yes", "no"), SITE),))
-    [result], _, _ = ask_server(
-        lambda s: said("The text", tokens), request, constraint_mode=ConstraintMode.NONE
-    )
+    the = {"The": math.log(0.5), "yes": math.log(0.2), "no": math.log(0.1)}
+    reply = said("The text", [("The", the), (" text", {" text": 0.0})])
+    [result], _, _ = ask_server(lambda sent: reply, YES_NO, **FREE)
     assert [math.exp(value) for value in result.scores[0]] == pytest.approx([0.2, 0.1])
 
 
 def test_a_vllm_without_its_tokenizer_here_ends_texts_after_a_sentence():
     card = {"id": "base", "owned_by": "vllm", "root": "/secret", "max_model_len": 512}
-    choice = {
-        "message": {"content": "One."},
-        "finish_reason": "stop",
-        "stop_reason": ".",
-    }
-    with ChatServer(
-        lambda sent: (200, {"choices": [choice]}), models=(card,)
-    ) as server:
+    choice = {"message": {"content": "One."}, "finish_reason": "stop"}
+    reply = 200, {"choices": [choice | {"stop_reason": "."}]}
+    request = ModelRequest(STATE, CHAT, 9, sentence=True, prefill="So ")
+    with ChatServer(lambda sent: reply, models=(card,)) as server:
         runs = executor_at("base", server.url)
-        [result] = runs.run(
-            [ModelRequest(STATE, CHAT, 9, sentence=True, prefill="So ")]
-        )
+        [result] = runs.run([request])
     [sent] = server.bodies  # nothing to find out
-    assert (result.finish, runs.continues, sent["include_stop_str_in_output"]) == (
-        "sentence",
-        True,
-        True,
-    )
+    assert (result.finish, runs.continues) == ("sentence", True)
+    assert sent["include_stop_str_in_output"]
     assert (sent["stop"], sent["continue_final_message"]) == (list(STOPS), True)
 
 
@@ -368,32 +328,19 @@ def test_a_model_at_an_address_that_cannot_be_had(options, message, monkeypatch)
 
 
 def test_rendered_prompts_go_to_the_text_route():
-    logprobs = {
-        "tokens": ["7"],
-        "token_logprobs": [-0.1],
-        "top_logprobs": [{"7": -0.1, "8": -2.4}],
-    }
+    logprobs = {"tokens": ["7"], "token_logprobs": [-0.1]}
+    logprobs["top_logprobs"] = [{"7": -0.1, "8": -2.4}]
     reply = {"text": "7", "finish_reason": "stop", "logprobs": logprobs}
-    prompt = TextPrompt(
-        (
-            PromptPiece("<|start_of_role|>user<|end_of_role|>", control=True),
-            PromptPiece("Hi <|end_of_text|>"),
-        )
-    )
+    role = "<|start_of_role|>user<|end_of_role|>"
+    pieces = PromptPiece(role, control=True), PromptPiece("Hi <|end_of_text|>")
+    digits = Constraint.choice(tuple("0123456789"))
     request = ModelRequest(
-        STATE,
-        prompt,
-        1,
-        constraint=Constraint.choice(tuple("0123456789")),
-        top_logprobs=5,
+        STATE, TextPrompt(pieces), 1, constraint=digits, top_logprobs=5
     )
     with ChatServer(lambda sent: (200, {"choices": [reply]})) as server:
         [result] = executor(server).run([request])
     assert server.paths == ["/v1/completions"]
-    assert (
-        server.bodies[0]["prompt"]
-        == "<|start_of_role|>user<|end_of_role|>Hi < | end_of_text|>"
-    )
+    assert server.bodies[0]["prompt"] == f"{role}Hi < | end_of_text|>"
     assert result.tokens[0].top == (("7", -0.1), ("8", -2.4))
 
 
@@ -403,24 +350,6 @@ def test_a_new_name_for_the_limit_is_learned():
     results, bodies, _ = ask_server(strict, ModelRequest(STATE, CHAT, 5), times=2)
     assert [result.text for result in results] == ["x", "x"]
     assert ["max_tokens" in sent for sent in bodies] == [True, False, False]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"<html>",
-        b"{}",
-        b'{"choices": []}',
-        b'{"choices": [{"message": {}}]}',
-        b"[" * 9999,
-    ],
-)
-def test_what_is_no_reply_fails_with_a_reason(content):
-    [result], _, _ = ask_server(
-        lambda sent: (200, content), ModelRequest(STATE, CHAT, 5)
-    )
-    assert isinstance(result, Failed)
-    assert "\n" not in result.reason
 
 
 @pytest.mark.parametrize(
@@ -493,29 +422,6 @@ def test_batches_share_one_pace_and_one_connection_until_it_is_closed():
         assert server.accepted == 3
 
 
-def test_threads_together_have_no_more_requests_at_the_server_than_one_may():
-    together, lock, most = 0, threading.Lock(), 0
-
-    def slow(sent):
-        nonlocal together, most
-        with lock:
-            together += 1
-            most = max(most, together)
-        time.sleep(0.02)
-        with lock:
-            together -= 1
-        return said("x")
-
-    with ChatServer(slow) as server:
-        runs = executor(server, max_concurrency=2)
-        with ThreadPoolExecutor(4) as threads:
-            batches = [[ModelRequest(STATE, CHAT, 5)] * 3] * 4
-            results = list(threads.map(runs.run, batches))
-        runs.close()
-    assert [[item.text for item in batch] for batch in results] == [["x"] * 3] * 4
-    assert most == 2
-
-
 def test_it_runs_inside_an_event_loop_too():
     async def notebook():
         return ask_server(lambda sent: said("x"), ModelRequest(STATE, CHAT, 5))
@@ -523,50 +429,8 @@ def test_it_runs_inside_an_event_loop_too():
     assert asyncio.run(notebook())[0][0].text == "x"
 
 
-@pytest.mark.parametrize(
-    "options, said_",
-    [
-        ({"url": "localhost"}, "web address"),
-        ({"model": " "}, "empty"),
-        ({"top_logprobs": 99}, "top_logprobs"),
-    ],
-)
-def test_wrong_settings_are_refused(options, said_):
-    with refused(said_):
-        EndpointConfig(**{"url": "http://h", "model": "m", **options})
-
-
 def test_obeying():
     assert obeys("12", Constraint.regex("[0-9]+"))
     assert not obeys("12a", Constraint.regex("[0-9]+"))
     assert obeys(" yes", Constraint.choice(("yes", "no")))
     assert not obeys("[" * 100_000, Constraint.json(SCHEMA))
-
-
-def test_prompted_intrinsics_on_a_hosted_model():
-    """No adapter, no vLLM: the default dialect on any chat model."""
-
-    def hosted(sent):
-        if "rewritten" in json.dumps(sent["messages"]):
-            return said('{"rewritten_question": "Who wrote the play Faust?"}')
-        label = sent["response_format"]["json_schema"]["schema"]["properties"]["label"][
-            "enum"
-        ][0]
-        return said(json.dumps({"label": label}))
-
-    passages = ["Goethe wrote the play Faust."]
-    turns = [
-        {"role": "user", "content": "Who wrote Faust?"},
-        {"role": "assistant", "content": "Goethe. He wrote it."},
-    ]
-    with ChatServer(
-        refusing("structured_outputs", "Unknown parameter", hosted)
-    ) as server:
-        runs = executor(server)
-        answerable = Answerability.on(runs)("Who wrote Faust?", passages)
-        faithful = HallucinationDetection.on(runs)(turns, passages)
-        rewrite = QueryRewrite.on(runs)([*turns, {"role": "user", "content": "When?"}])
-    assert answerable.answerable == 1.0
-    assert [note.code for note in answerable.diagnostics] == [Code.NO_LOGPROBS]
-    assert len(faithful.sentences) == 2
-    assert rewrite.text == "Who wrote the play Faust?"

@@ -328,17 +328,6 @@ def test_scores_are_those_of_peft(reference, chat_llama, tokenizer, adapters, ad
 
 
 @pytest.mark.engine
-def test_several_adapters_share_a_batch_and_keep_their_numbers(reference):
-    names = (None, "plain", "other", "activated")
-    wave = [ModelRequest(STATE, CHAT, slots=SLOTS, adapter=name) for name in names]
-    for name, batched in zip(names, reference.run([*wave, *wave])[4:], strict=True):
-        [alone] = reference.run([ModelRequest(STATE, CHAT, slots=SLOTS, adapter=name)])
-        for left, right in zip(batched.scores, alone.scores, strict=True):
-            np.testing.assert_allclose(left, right, atol=1e-4)
-    assert len({result.scores[0] for result in reference.run(wave)}) == 4
-
-
-@pytest.mark.engine
 def test_constrained_text_and_scores_in_one_request(reference):
     request = ModelRequest(
         STATE,
@@ -372,23 +361,6 @@ def test_a_choice_has_its_alternatives_and_half_a_character_no_token(reference):
             values = [value for _, value in result.tokens[0].top]
             assert values == sorted(values, reverse=True)
             assert sum(map(math.exp, values)) == pytest.approx(1.0, abs=1e-3)
-
-
-@pytest.mark.engine
-def test_activated_adapters_reuse_what_the_base_model_computed(reference):
-    long = ChatPrompt((Message("user", "One passage of many. " * 40),))
-    slot = (Slot(("yes", "no"), SITE),)
-    wave = [
-        ModelRequest(STATE, long, slots=slot, adapter=name)
-        for name in (None, "activated", "plain")
-    ]
-    base, activated, unadapted = (reference.run([request])[0] for request in wave)
-    assert base.prompt_tokens == activated.prompt_tokens == unadapted.prompt_tokens
-    assert activated.cached_tokens > 0.9 * activated.prompt_tokens
-    assert (
-        unadapted.cached_tokens < 0.5 * unadapted.prompt_tokens
-        or unadapted.cached_tokens < activated.cached_tokens
-    )
 
 
 @pytest.mark.engine

@@ -10,7 +10,6 @@ from written import PROMPTING, RESPONSE, Searches, passages, reply, scripted
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.common.errors import UserError
-from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sweep import sweep
 from selfrag.engines.scripted import ScriptedEngine
@@ -73,7 +72,7 @@ def engine():
     return ScriptedEngine(model, 0, limits=scripted({}).limits)
 
 
-def rewriter(text: str = json.dumps({"rewritten_question": REWRITE})):
+def rewriter(text=f'{{"rewritten_question": "{REWRITE}"}}'):
     return QueryRewrite.on(writing(text))
 
 
@@ -106,58 +105,41 @@ def found_ids(answer):
 
 @pytest.mark.parametrize("name", ["none", "qr", "ad", "qr+ad"])
 def test_the_papers_flows(name):
-    judge = gate(0.9)
-    answer, serving, queries = go(
-        named_flow(name, WRITER, rewrite=rewriter(), answerability=judge)
-    )
-    evidence = "ms" if "qr" in name else "d1"
-    assert queries == [REWRITE if "qr" in name else ASKED]  # section 7.1
+    judge, rewrites, gated = gate(0.9), "qr" in name, "ad" in name
+    flow = named_flow(name, WRITER, rewrite=rewriter(), answerability=judge)
+    answer, serving, queries = go(flow)
+    evidence = "ms" if rewrites else "d1"
+    assert queries == [REWRITE if rewrites else ASKED]  # section 7.1
     assert found_ids(answer) == [evidence]
-    requests = judge.by.executor.requests
-    for (
-        request
-    ) in requests:  # the gate sees the original, and the passages of the search
-        assert [m.content for m in request.state.messages] == [
-            turn["content"] for turn in TALK
-        ]
-        assert [p.id for p in request.state.passages] == [evidence]
-    assert len(requests) == ("ad" in name)
-    assert all(REWRITE not in text for text in prompts(serving))  # so does the writer
-    assert all(
-        text.split(RESPONSE)[0].endswith("Who founded Apple?\n\n")
-        for text in prompts(serving)
-    )
+    # the gate sees the original, and the passages of the search; so does the writer
+    states = [request.state for request in judge.by.executor.requests]
+    assert len(states) == gated
+    for state in states:
+        assert [m.content for m in state.messages] == [t["content"] for t in TALK]
+        assert [p.id for p in state.passages] == [evidence]
+    for text in prompts(serving):
+        assert REWRITE not in text
+        assert text.split(RESPONSE)[0].endswith("Who founded Apple?\n\n")
     assert answer.question == ASKED
-    expected = [
-        *(["rewrite"] if "qr" in name else []),
-        "search",
-        *(["answerability"] if "ad" in name else []),
-        "write",
-    ]
-    assert [step.name for step in answer.steps] == expected
+    steps = ["rewrite"] * rewrites + ["search"] + ["answerability"] * gated + ["write"]
+    assert [step.name for step in answer.steps] == steps
     assert json.dumps(answer.as_dict())
     assert (answer.usage.searches, answer.usage.requests) == (1, len(serving.requests))
 
 
 def test_an_unanswerable_question_ends_with_the_fixed_text():
-    answer, serving, _ = go(named_flow("ad", PLAIN, answerability=gate(0.3)))
-    assert (answer.text, answer.abstained, answer.segments) == (
-        "I don't know the answer",
-        True,
-        (),
-    )
+    unanswerable = named_flow("ad", PLAIN, answerability=gate(0.3))
+    answer, serving, _ = go(unanswerable)
+    assert (answer.text, answer.segments) == (Decoding.abstention, ())
+    assert answer.abstained
     assert serving.requests == []
-    assert [step.outcome for step in answer.steps][-1] == "answerable 0.30"
+    assert answer.steps[-1].outcome == "answerable 0.30"
     assert answer.rescore().text == answer.text
-    assert (
-        go(named_flow("ad", PLAIN, answerability=gate(0.3), threshold=0.2))[0].text
-        == "Found."
-    )
     broken = Answerability.on(failing("no memory"))
-    assert go(named_flow("ad", PLAIN, answerability=broken))[0].text == "Found."
-    assert go(named_flow("ad", PLAIN, answerability=gate(0.3)), "Q", lambda query: ())[
-        0
-    ].abstained
+    for judge, threshold in ((gate(0.3), 0.2), (broken, 0.5)):
+        flow = named_flow("ad", PLAIN, answerability=judge, threshold=threshold)
+        assert go(flow)[0].text == "Found."
+    assert go(unanswerable, "Q", lambda query: ())[0].abstained
 
 
 @pytest.mark.parametrize(
@@ -170,12 +152,7 @@ def test_an_unanswerable_question_ends_with_the_fixed_text():
     ],
 )
 def test_an_unanswerable_question_is_searched_for_with_other_words(
-    first,
-    later,
-    rewrites,
-    queries,
-    evidence,
-    outcome,
+    first, later, rewrites, queries, evidence, outcome
 ):
     """The first search finds `d1` or nothing, the others `ms`; how answerable each makes the question is given."""
 
@@ -186,17 +163,14 @@ def test_an_unanswerable_question_is_searched_for_with_other_words(
     again = SearchAgain(
         Answerability.on(judging(judge)), rewriter() if rewrites else None
     )
-    begin = passages("d1") if first else ()
+    known = {ASKED: passages("d1") if first else ()}
     answer, _, searched = go(
         Flow((Search(), again, Write(WRITER))),
-        search=lambda query: begin if query == ASKED else (MICROSOFT,),
+        search=lambda query: known.get(query, (MICROSOFT,)),
     )
     assert searched == queries
     assert found_ids(answer) == [evidence]
-    (step,) = [
-        step_taken for step_taken in answer.steps if step_taken.name == "search again"
-    ]
-    assert step.outcome.startswith(outcome)
+    assert answer.steps[1].outcome.startswith(outcome)
     assert answer.usage.searches == len(queries)
 
 
@@ -216,18 +190,14 @@ def test_a_flow_by_name_searches_again_and_then_gives_up():
 )
 def test_what_a_rewrite_changes_is_a_parameter(scope, last, turns):
     judge = gate(0.9)
-    flow = named_flow(
-        "qr+ad", WRITER, rewrite=rewriter(), answerability=judge, rewrite_scope=scope
-    )
-    answer, serving, queries = go(flow)
+    given = {"rewrite": rewriter(), "answerability": judge, "rewrite_scope": scope}
+    answer, serving, queries = go(named_flow("qr+ad", WRITER, **given))
     assert (queries, answer.question) == ([REWRITE], ASKED)
-    (request,) = judge.by.executor.requests
-    assert (request.state.messages[-1].content, len(request.state.messages)) == (
-        last,
-        turns,
-    )
-    assert all(f"### Instruction:\n{last}" in text for text in prompts(serving))
-    assert all(("Apple" in text) == (turns > 1) for text in prompts(serving))
+    messages = judge.by.executor.requests[0].state.messages
+    assert (messages[-1].content, len(messages)) == (last, turns)
+    for text in prompts(serving):
+        assert f"### Instruction:\n{last}" in text
+        assert ("Apple" in text) == (turns > 1)
 
 
 def test_what_is_searched_for():
@@ -265,16 +235,14 @@ def test_certain_samples_of_a_beam():
         "[Retrieval]<d1>": ("[Relevant]Close.{issup .1 .1 .8}</s>", 0.5),
         "[Retrieval]<d2>": ("[Relevant]Sure.{issup .9 .1 0}</s>", 0.5),
     }
-    judge = judging(
-        lambda request, _: {"8" if request.state.response == "Close." else "3": 1.0}
-    )
-    uq = Uncertainty.on(judge)
+    sure = {"Close.": "8"}
+    uq = Uncertainty.on(judging(lambda r, _: {sure.get(r.state.response, "3"): 1.0}))
     write = Write(SelfRAGWriter(PROMPTING, Decoding(max_segments=1)), samples=3)
     larger = Write(ChatWriter(writing("Larger.")))
     for more, text in (
         ((), "Sure."),
         ((CertaintyFilter(uq),), "Close."),
-        ((CertaintyFilter(uq, threshold=0.9),), "I don't know the answer"),
+        ((CertaintyFilter(uq, threshold=0.9),), Decoding.abstention),
         ((CertaintyFilter(uq, threshold=0.9, text="Unsure."),), "Unsure."),
         ((CertaintyFilter(uq, threshold=0.9, otherwise=larger),), "Larger."),
         ((CertaintyFilter(uq, otherwise=larger),), "Close."),
@@ -304,23 +272,15 @@ def test_rescoring_an_answer_that_a_flow_chose_is_not_exact():
 def test_any_chat_model_writes_and_is_checked():
     texts = iter(["Bill Gates.", "Bill Gates.", "Paul Allen."])
     executor = Answering(lambda request: Completion(next(texts), "stop"))
-    answer, _, _ = go(
-        Flow((Search(1), Write(ChatWriter(executor, temperature=0.7), samples=3))),
-        REWRITE,
-    )
+    several = Write(ChatWriter(executor, temperature=0.7), samples=3)
+    answer, _, _ = go(Flow((Search(1), several)), REWRITE)
     assert (answer.text, answer.steps[-1].outcome) == ("Bill Gates.", "2 written")
-    assert [p.id for p in answer.trace.decisions[0].passages] == ["ms"]
+    assert answer.trace.decisions[0].passages == (MICROSOFT,)
     (turn,) = executor.requests[0].prompt.messages
     assert "founded by Bill Gates" in turn.content
-    unfaithful = HallucinationDetection.on(scoring(unfaithful=1.0))
-    checked = Flow(
-        (
-            Search(1),
-            Write(ChatWriter(writing("Elvis."))),
-            HallucinationFilter(unfaithful),
-        )
-    )
-    assert go(checked, REWRITE)[0].abstained
+    unfaithful = HallucinationFilter(HallucinationDetection.on(scoring(unfaithful=1.0)))
+    elvis = Write(ChatWriter(writing("Elvis.")))
+    assert go(Flow((Search(1), elvis, unfaithful)), REWRITE)[0].abstained
     with refused("temperature"):
         go(Flow((Write(ChatWriter(executor), samples=2),)))
     with refused("no memory"):
@@ -328,29 +288,30 @@ def test_any_chat_model_writes_and_is_checked():
 
 
 def test_citing_what_another_model_wrote():
-    judge = judging(
-        lambda _, slot: {"01" if "Gates" in slot.site.text else "00": 0.9},
-        remainder=0.01,
-    )
-    cite = Cite(CitationGeneration.on(judge))
-    wrote = [
-        {"role": "user", "content": REWRITE},
-        {"role": "assistant", "content": "  Bill Gates did.  I like him. "},
-    ]
-    answer, _, queries = go(
-        Flow((Take(), Search(2, by="answer"), cite)), wrote, lambda query: (MICROSOFT,)
-    )
+    def found(_, slot):
+        return {"01" if "Gates" in slot.site.text else "00": 0.9}
+
+    cite = Cite(CitationGeneration.on(judging(found, remainder=0.01)))
+    text = "  Bill Gates did.  I like him. "
+    wrote = wrote_of(text)
+    flow = Flow((Take(), Search(2, by="answer"), cite))
+    answer, _, queries = go(flow, wrote, lambda query: (MICROSOFT,))
     assert queries == [f"{REWRITE} Bill Gates did.", f"{REWRITE} I like him."]
-    assert [(s.text, s.citation and s.citation.id) for s in answer.segments] == [
-        ("Bill Gates did.", "ms"),
-        ("I like him.", None),
-    ]
+    cited = [(segment.text, segment.citation) for segment in answer.segments]
+    assert cited == [("Bill Gates did.", MICROSOFT), ("I like him.", None)]
     assert all(answer.text[s.start : s.end] == s.text for s in answer.segments)
     assert answer.cited_text().startswith("Bill Gates did. [1]")
-    assert wrote[1]["content"] == "  Bill Gates did.  I like him. "
+    assert wrote == wrote_of(text)
     assert go(Flow((Take(), cite)), wrote)[0].steps[-1].outcome == "no passages to cite"
     with refused("assistant turn"):
         go(Flow((Take(), cite)))
+
+
+def wrote_of(text):
+    return [
+        {"role": "user", "content": REWRITE},
+        {"role": "assistant", "content": text},
+    ]
 
 
 def test_a_search_that_fails_after_the_writing_loses_no_answer():
@@ -359,33 +320,23 @@ def test_a_search_that_fails_after_the_writing_loses_no_answer():
             raise ConnectionError("no route")
         return (MICROSOFT,)
 
-    wrote = [
-        {"role": "user", "content": REWRITE},
-        {"role": "assistant", "content": "Bill Gates did. I like him."},
-    ]
-    answer, _, _ = go(Flow((Take(), Search(2, by="answer"))), wrote, search)
-    assert answer.text == "Bill Gates did. I like him."
+    text = "Bill Gates did. I like him."
+    flow = Flow((Take(), Search(2, by="answer")))
+    answer, _, _ = go(flow, wrote_of(text), search)
+    failed = "search failed: ConnectionError: no route"
+    assert answer.text == text
     assert answer.steps[-1].outcome.startswith("1 for ")
-    assert answer.steps[-1].outcome.endswith(
-        "; search failed: ConnectionError: no route"
-    )
-    with refused(r"^search failed: ConnectionError: no route$"):
+    assert answer.steps[-1].outcome.endswith(f"; {failed}")
+    with refused(f"^{failed}$"):
         go(Flow((Search(2), Take())), f"{REWRITE} him.", search)
 
 
 def test_one_conversation_that_fails_costs_no_other():
-    bad = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
-    answers = run(
-        Flow((Write(PLAIN),)),
-        [TALK, bad, "Q"],
-        engine(),
-        Searches(lambda query: passages("d1")),
-    )
-    assert [type(answer) for answer in answers] == [Answer, UserError, Answer]
-    assert (
-        str(answers[1])
-        == "the conversation must end with the user's turn; the last one is of another role"
-    )
+    search = Searches(lambda query: passages("d1"))
+    asked = [TALK, wrote_of("A"), "Q"]
+    one, bad, other = run(Flow((Write(PLAIN),)), asked, engine(), search)
+    assert one.text == other.text == "Found."
+    assert "must end with the user's turn" in str(bad)
 
 
 @pytest.mark.parametrize(
@@ -428,27 +379,20 @@ def test_a_follow_up_searches_with_the_rewrite_if_there_is_a_rewriter():
     answer = model.generate(TALK)
     assert (found_ids(answer), model.retriever.queries) == (["ms"], [BOTH])
     assert "Steve Jobs and others." in prompts(model.engine)[0]
-    assert [(step.name, step.outcome) for step in answer.steps] == [
-        ("rewrite", REWRITE),
-        ("write", "1 written"),
-    ]
+    steps = [(step.name, step.outcome) for step in answer.steps]
+    assert steps == [("rewrite", REWRITE), ("write", "1 written")]
     assert json.dumps(TALK) == before
     assert answer.rescore() == answer
     assert found_ids(rag().generate(TALK)) == ["d1"]
-    many = rag(rewriter()).generate([TALK, ASKED, []])
-    assert [found_ids(reply_of_many) for reply_of_many in many] == [["ms"], ["d1"], []]
-    assert many[2].error is not None
+    *many, empty = rag(rewriter()).generate([TALK, ASKED, []])
+    assert [*map(found_ids, many)] == [["ms"], ["d1"]]
+    assert empty.error is not None
 
 
 def test_flows_by_name_with_the_reflectors_at_hand():
     assert rag(rewriter(), gate(0.1)).generate(TALK, flow="qr+ad").abstained
-    assert found_ids(
-        rag(rewriter(), gate(0.9)).generate(TALK, flow="QR+AD", rewrite_scope="alone")
-    ) == ["ms"]
     with refused("needs rewrite="):
         rag().generate(TALK, flow="qr")
-    with_evidence = rag(gate(0.1)).generate(
-        "Q", flow="ad", evidence=passages("d1"), abstention="No idea."
-    )
-    assert with_evidence.text == "No idea."
+    given = {"flow": "ad", "evidence": passages("d1"), "abstention": "No idea."}
+    assert rag(gate(0.1)).generate("Q", **given).text == "No idea."
     assert rag().generate("Q", flow=Flow((Write(NEVER),))).citations == ()

@@ -4,7 +4,9 @@ import copy
 import json
 import math
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from answering import Answering, scoring, writing
@@ -53,49 +55,37 @@ FISH = [
 
 
 @pytest.mark.parametrize(
-    "probabilities, answerable, source, codes",
+    "answerable, unanswerable, is_hard, codes",
     [
-        ({"answerable": 0.6, "unanswerable": 0.2}, 0.75, JudgmentSource.JUDGE, []),
-        ({"answerable": 0.1, "unanswerable": 0.9}, 0.1, JudgmentSource.JUDGE, []),
-        (
-            {"answerable": 0.2, "unanswerable": 0.1},
-            2 / 3,
-            JudgmentSource.JUDGE,
-            [Code.LOW_COVERAGE],
-        ),
-        ({"answerable": 1.0}, 1.0, JudgmentSource.HARD, [Code.NO_LOGPROBS]),
+        (0.6, 0.2, False, []),
+        (0.1, 0.9, False, []),
+        (0.2, 0.1, False, [Code.LOW_COVERAGE]),
+        (1.0, 0.0, True, [Code.NO_LOGPROBS]),
     ],
 )
-def test_answerability_is_a_probability(probabilities, answerable, source, codes):
-    result = Answerability.on(scoring(**probabilities))(QUESTION, FISH)
-    assert (result.answerable, bool(result)) == (
-        pytest.approx(answerable),
-        answerable >= 0.5,
-    )
-    assert result.judgment.coverage == pytest.approx(sum(probabilities.values()))
-    assert (result.judgment.source, [note.code for note in result.diagnostics]) == (
-        source,
-        codes,
-    )
-    assert result.judgment.evidence is None  # two passages
-    executor = scoring(**probabilities)
-    adapted = Answerability.on(executor, adapter="ad")(QUESTION, FISH[:1]).judgment
-    assert executor.requests[0].adapter == "ad"
-    assert (adapted.source, adapted.evidence) == (
-        JudgmentSource.HARD if codes == [Code.NO_LOGPROBS] else JudgmentSource.ADAPTER,
-        "f1",
-    )
+def test_answerability_is_a_probability(answerable, unanswerable, is_hard, codes):
+    executor = scoring(answerable=answerable, unanswerable=unanswerable)
+    for adapter, source, passages, evidence in (
+        (None, JudgmentSource.JUDGE, FISH, None),
+        ("ad", JudgmentSource.ADAPTER, FISH[:1], "f1"),
+    ):
+        result = Answerability.on(executor, adapter=adapter)(QUESTION, passages)
+        mass = answerable + unanswerable
+        assert result.answerable == pytest.approx(answerable / mass)
+        assert bool(result) is (answerable > unanswerable)
+        judgment = result.judgment
+        assert judgment.coverage == pytest.approx(mass)
+        assert judgment.source == (JudgmentSource.HARD if is_hard else source)
+        assert judgment.evidence == evidence
+        assert [note.code for note in result.diagnostics] == codes
+        assert executor.requests[-1].adapter == adapter
 
 
 @pytest.mark.parametrize(
     "kind, probabilities, expected",
     [
         # undefined is not unanswerable
-        (
-            Answerability,
-            {},
-            {"judgment": None, "answerable": None, "holds": False},
-        ),
+        (Answerability, {}, {"judgment": None, "answerable": None, "holds": False}),
         (Answerability, {"answerable": 2.0}, {"judgment": None}),  # no probability
         (
             Uncertainty,
@@ -125,92 +115,70 @@ def test_answerability_is_a_probability(probabilities, answerable, source, codes
 def test_what_probabilities_amount_to(kind, probabilities, expected):
     talk = TALK if "assistant" in kind.needs.ends_with else QUESTION
     executor = scoring(**probabilities)
-    result = kind.on(executor)(
-        talk, FISH, **dict.fromkeys(kind.needs.arguments, "be short")
-    )
+    arguments = dict.fromkeys(kind.needs.arguments, "be short")
+    result = kind.on(executor)(talk, FISH, **arguments)
     assert {name: getattr(result, name) for name in expected} == pytest.approx(expected)
     assert bool(result.diagnostics) == ("judgment" in expected)
     if kind is HallucinationDetection:
-        assert [(s.site.begin, s.site.end) for s in result.sentences] == [
-            (0, 30),
-            (32, 59),
-        ]
-        assert [REPLY[s.site.begin : s.site.end] for s in result.sentences] == [
-            s.site.text for s in result.sentences
-        ]
+        sites = [sentence.site for sentence in result.sentences]
+        assert [(site.begin, site.end) for site in sites] == [(0, 30), (32, 59)]
+        assert all(REPLY[site.begin : site.end] == site.text for site in sites)
     if kind is RequirementCheck:
-        assert (
-            "Requirement: be short" in executor.requests[0].prompt.messages[0].content
-        )
+        (message,) = executor.requests[0].prompt.messages
+        assert "Requirement: be short" in message.content
 
 
 def test_citations_are_spans_and_neighbours_are_merged():
-    result = CitationGeneration.on(
-        scoring(**{"00": 0.02, "01": 0.4, "02": 0.4, "03": 0.02, "04": 0.1})
-    )(TALK, FISH)
+    shares = {"00": 0.02, "01": 0.4, "02": 0.4, "03": 0.02, "04": 0.1}
+    result = CitationGeneration.on(scoring(**shares))(TALK, FISH)
     first = result.sentences[0]
     (citation,) = first.citations
-    assert (
-        citation.site.text == "Only one fish is yellow. It is the purple bumble fish."
-    )
-    assert FISH[0].text[citation.site.begin : citation.site.end] == citation.site.text
+    site = citation.site
+    assert site.text == "Only one fish is yellow. It is the purple bumble fish."
+    assert FISH[0].text[site.begin : site.end] == site.text
     assert citation.probability == pytest.approx(0.8 / 0.94)
     assert first.is_cited
     assert [record["citation_doc_id"] for record in result.records] == ["f1", "f1"]
-    state = JudgeInput(
-        (), (Passage("a", "One. Two.  Three. Four."), Passage("b", "Five."))
-    )
-    source_1, two, three, four, five = source_sites(state)
-    assert [site.text for site in merged(state, [two, source_1, four, five])] == [
-        "One. Two.",
-        "Four.",
-        "Five.",
-    ]
-    assert [site.text for site in merged(state, [three, two])] == ["Two.  Three."]
+    passages = Passage("a", "One. Two.  Three. Four."), Passage("b", "Five.")
+    state = JudgeInput((), passages)
+    one, two, three, four, five = source_sites(state)
+    for sites, texts in (
+        ([two, one, four, five], ["One. Two.", "Four.", "Five."]),
+        ([three, two], ["Two.  Three."]),
+    ):
+        assert [site.text for site in merged(state, sites)] == texts
 
 
 def test_relevance_asks_about_one_passage_at_a_time():
     executor = scoring(relevant=0.5, irrelevant=0.25, **{"partially relevant": 0.25})
     result = ContextRelevance.on(executor)(QUESTION, [*FISH, Passage("none", " ")])
-    assert [len(request.state.passages) for request in executor.requests] == [1, 1]
-    assert [judged.passage.id for judged in result.passages] == ["f1", "f2", "none"]
-    assert [judged.relevance for judged in result.passages] == [
-        pytest.approx(0.625),
-        pytest.approx(0.625),
-        None,
-    ]
-    assert [judged.judgment.evidence for judged in result.passages[:2]] == ["f1", "f2"]
+    asked = [request.state.passages for request in executor.requests]
+    assert asked == [(passage,) for passage in FISH]
+    found = [(one.passage.id, one.relevance) for one in result.passages]
+    assert found == [("f1", 0.625), ("f2", 0.625), ("none", None)]
+    assert [one.judgment.evidence for one in result.passages[:2]] == ["f1", "f2"]
     assert [(note.code, note.site) for note in result.diagnostics] == [(Code.EMPTY, 2)]
 
 
 @pytest.mark.parametrize(
-    "written, rewrite, changed, defined",
+    "written, rewrite",
     [
-        (
-            '{"rewritten_question": "Which  fish\\nswim?"}',
-            "Which fish swim?",
-            True,
-            True,
-        ),
-        (
-            '{"rewritten_question": "which fish are Yellow?"}',
-            "which fish are Yellow?",
-            False,
-            True,
-        ),
-        ('"{\\"rewritten_question\\": \\"Double?\\"}"', "Double?", True, True),
-        ('```json\n{"rewritten_question": "Fenced?"}\n```', "Fenced?", True, True),
-        ("Sure! Here you go", QUESTION, False, False),
-        ('{"rewritten_question": "Which fi', QUESTION, False, False),
-        ('{"rewritten_question": 7}', QUESTION, False, False),
-        ('{"rewritten_question": " "}', QUESTION, False, False),
-        ("[1]", QUESTION, False, False),
+        ('{"rewritten_question": "Which  fish\\nswim?"}', "Which fish swim?"),
+        ('{"rewritten_question": "which fish are Yellow?"}', "which fish are Yellow?"),
+        ('"{\\"rewritten_question\\": \\"Double?\\"}"', "Double?"),
+        ('```json\n{"rewritten_question": "Fenced?"}\n```', "Fenced?"),
+        ("Sure! Here you go", None),
+        ('{"rewritten_question": "Which fi', None),
+        ('{"rewritten_question": 7}', None),
+        ('{"rewritten_question": " "}', None),
+        ("[1]", None),
     ],
 )
-def test_a_rewrite_is_text_or_the_original(written, rewrite, changed, defined):
+def test_a_rewrite_is_text_or_the_original(written, rewrite):
     result = QueryRewrite.on(writing(written))(QUESTION)
-    assert (result.text, result.changed, result.defined) == (rewrite, changed, defined)
-    assert bool(result.diagnostics) is not defined
+    assert (result.text, result.defined) == (rewrite or QUESTION, rewrite is not None)
+    assert result.changed == (result.text.lower() != QUESTION.lower())
+    assert bool(result.diagnostics) is not result.defined
 
 
 @pytest.mark.parametrize(
@@ -223,36 +191,18 @@ def test_a_rewrite_is_text_or_the_original(written, rewrite, changed, defined):
 )
 def test_clarification_asks_or_does_not(written, question, defined):
     result = QueryClarification.on(writing(written))(QUESTION)
-    assert (result.question, result.needed, result.defined) == (
-        question,
-        question is not None,
-        defined,
-    )
+    assert (result.question, result.defined) == (question, defined)
+    assert result.needed is bool(question)
 
 
 @pytest.mark.parametrize(
     "kind, talk, passages, message",
     [
-        (
-            Answerability,
-            QUESTION,
-            [],
-            "answerability: there are no passages; give passages=[...]",
-        ),
+        (Answerability, QUESTION, [], "answerability: there are no passages; give "),
         (Answerability, QUESTION, [" ", ""], "all 2 passages are empty"),
         (Answerability, QUESTION, [""], "the passage is empty"),
-        (
-            Answerability,
-            TALK,
-            FISH,
-            "the last turn must be of role user, not 'assistant'",
-        ),
-        (
-            HallucinationDetection,
-            QUESTION,
-            FISH,
-            "must be of role assistant, not 'user'; add the reply",
-        ),
+        (Answerability, TALK, FISH, "turn must be of role user, not 'assistant'"),
+        (HallucinationDetection, QUESTION, FISH, "role assistant, not 'user'; add the"),
         (
             CitationGeneration,
             [TALK[0], {"role": "assistant", "content": " \n"}],
@@ -263,72 +213,47 @@ def test_clarification_asks_or_does_not(written, question, defined):
         (QueryRewrite, [], None, "the conversation is empty"),
         (QueryRewrite, 7, None, "not int"),
         (QueryRewrite, ["hello"], None, "turn 1 must be an object"),
-        (
-            QueryRewrite,
-            [{"role": "user"}],
-            None,
-            r"turn 1 \(user\): content must be text, not NoneType",
-        ),
+        (QueryRewrite, [{"role": "user"}], None, "content must be text, not NoneType"),
         (QueryRewrite, [{"content": "x"}], None, "turn 1 has no role"),
-        (
-            Uncertainty,
-            [{"role": "tool", "content": "x"}],
-            None,
-            "role assistant or user, not 'tool'",
-        ),
+        (Uncertainty, [{"role": "tool", "content": "x"}], None, "user, not 'tool'"),
         (Answerability, QUESTION, "one text", "passages must be a list, not one str"),
-        (
-            Answerability,
-            QUESTION,
-            [3],
-            "passage 1 must be a Passage, text or an object, not int",
-        ),
+        (Answerability, QUESTION, [3], "passage 1 must be a Passage, text or an obj"),
         (Answerability, QUESTION, [{"id": "x"}], "passage 1 has no text"),
-        (
-            RequirementCheck,
-            TALK,
-            None,
-            "the argument 'requirement' is missing; give requirement='...'",
-        ),
+        (RequirementCheck, TALK, None, "argument 'requirement' is missing; give req"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_a_model_is_asked(
     kind, talk, passages, message
 ):
     executor = scoring()
-    with refused(message.replace("[...]", r"\[...\]")):
+    with refused(message):
         kind.on(executor)(talk, passages)
     assert executor.requests == []
 
 
 def test_a_request_that_was_not_served_raises_alone_and_stays_in_its_row_in_a_batch():
     def answer(request):
-        long = "long" in request.state.messages[0].content
-        return (
-            Failed("too \x1b[31mlong")
-            if long
-            else Completion(scores=((math.log(0.9), math.log(0.1)),))
-        )
+        if "long" in request.state.query:
+            return Failed("too \x1b[31mlong")
+        return Completion(scores=((math.log(0.9), math.log(0.1)),))
 
     judge = Answerability.on(Answering(answer))
     with refused("answerability: too \ufffd"):
         judge("long question", FISH)
-    bad, good = judge.batch(
-        [judge.state("long question", FISH), judge.state("short", FISH)]
-    )
-    assert (bad.failure is None, bad.judgment) == (False, None)
+    states = [judge.state(text, FISH) for text in ("long question", "short")]
+    bad, good = judge.batch(states)
+    assert bad.failure
+    assert bad.judgment is None
     assert good.answerable == pytest.approx(0.9)
     with refused("conversation 2: query_rewrite"):
         QueryRewrite.on(scoring()).batch(["Who?", ""])
 
 
 def test_messages_and_objects_are_turns_passages_are_numbered_and_states_travel():
-    made = Answerability.state(
-        [Message("user", "Who?")],
-        ["a", {"doc_id": 7, "text": "b", "title": "T"}, {"text": "c"}],
-    )
-    assert [p.id for p in made.passages] == ["1", "7", "3"]
-    assert made.passages[1].title == "T"
+    given = ["a", {"doc_id": 7, "text": "b", "title": "T"}, {"text": "c"}]
+    made = Answerability.state([Message("user", "Who?")], given)
+    passages = [(p.id, p.text, p.title) for p in made.passages]
+    assert passages == [("1", "a", ""), ("7", "b", "T"), ("3", "c", "")]
     complete = replace(made, arguments={"requirement": "x"}, extra={"temperature": 0})
     assert pickle.loads(pickle.dumps(complete)) == complete == copy.deepcopy(complete)
 
@@ -338,10 +263,9 @@ def test_inputs_are_not_changed_and_results_are_plain_values(kind):
     talk = copy.deepcopy(TALK if "assistant" in kind.needs.ends_with else TALK[:1])
     passages = [{"id": "f1", "text": "Fish.\x1b[2J"}]
     before = copy.deepcopy((talk, passages))
-    arguments = dict.fromkeys((*kind.needs.arguments, *kind.needs.optional), "be short")
-    result = kind.on(Answering(lambda request: Completion("{}")))(
-        talk, passages, **arguments
-    )
+    needed = (*kind.needs.arguments, *kind.needs.optional)
+    judge = kind.on(Answering(lambda request: Completion("{}")))
+    result = judge(talk, passages, **dict.fromkeys(needed, "be short"))
     assert (talk, passages) == before
     assert json.loads(json.dumps(result.as_dict()))["diagnostics"]
     assert "\x1b" not in "".join(result.lines())
@@ -361,20 +285,10 @@ ANSWER = Answer(
 @pytest.mark.parametrize(
     "kind, evidence, roles, passages",
     [
-        (HallucinationDetection, None, ["user", "assistant"], ["p1"]),
-        (
-            CitationGeneration,
-            [Passage("p2", "Radium was found by Curie.")],
-            ["user", "assistant"],
-            ["p2"],
-        ),
+        (HallucinationDetection, None, ["user", "assistant"], [CITED]),
+        (CitationGeneration, FISH, ["user", "assistant"], FISH),
         # the question alone goes to what judges questions
-        (
-            Answerability,
-            None,
-            ["user"],
-            ["p1"],
-        ),
+        (Answerability, None, ["user"], [CITED]),
     ],
 )
 def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(
@@ -384,7 +298,7 @@ def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(
     kind.on(executor)(ANSWER, evidence)
     state = executor.requests[0].state
     assert [message.role for message in state.messages] == roles
-    assert [passage.id for passage in state.passages] == passages
+    assert [*state.passages] == passages
     with refused("this answer failed"):
         kind.on(executor)(replace(ANSWER, error="no room"))
 
@@ -409,12 +323,12 @@ def test_abbreviations_end_a_sentence_only_where_another_begins(sentences):
 def test_no_character_but_white_space_is_lost(text):
     state = JudgeInput((Message("assistant", text),), (Passage("a", text),))
     for sites in (response_sites(state, 0), source_sites(state)):
-        assert all(state.holds(site) for site in sites)
-        ends = [0, *(site.end for site in sites)]
-        begins = [*(site.begin for site in sites), len(text)]
-        assert not "".join(
-            text[end:begin] for end, begin in zip(ends, begins, strict=True)
-        ).strip()
+        end = 0
+        for site in sites:
+            assert state.holds(site)
+            assert not text[end : site.begin].strip()
+            end = site.end
+        assert not text[end:].strip()
 
 
 # --- Adapters of a library -----------------------------------------------------------------------------------------
@@ -426,12 +340,8 @@ def test_adapters_go_by_the_name_of_the_intrinsic():
     assert library.get(Answerability)("Who?", FISH)
     library["Query-Rewrite"]("Who?")
     assert [request.adapter for request in executor.requests] == ["ad", None]
-    for load in (
-        Library.from_pretrained,
-        lambda name, **options: Library.at_endpoint(
-            "http://127.0.0.1:9", name, **options
-        ),
-    ):
+    at = partial(Library.at_endpoint, "http://127.0.0.1:9")
+    for load in (Library.from_pretrained, at):
         with refused("unknown intrinsic 'answers'"):  # before a model is loaded
             load("demo", adapters={"answers": "x"})
 
@@ -440,36 +350,19 @@ def test_adapters_go_by_the_name_of_the_intrinsic():
     "change, message",
     [
         ({}, None),
-        (
-            {"intrinsic": "uncertainty"},
-            "trained for intrinsic 'uncertainty', not 'answerability'",
-        ),
+        ({"intrinsic": "uncertainty"}, "intrinsic 'uncertainty', not 'answerability'"),
         ({"dialect": "mellea"}, "trained for dialect 'mellea', not 'chat'"),
-        (
-            {"prompt": fingerprint(replace(Answerability.chat, prefill="Well: "))},
-            "was trained with other prompts",
-        ),
+        ({"prompt": "0" * 64}, "was trained with other prompts"),
     ],
 )
 def test_an_adapter_that_was_trained_for_something_else_is_refused(
     change, message, tmp_path
 ):
-    card = replace(
-        AdapterCard(
-            "answerability", "chat", fingerprint(codec_of(Answerability, "chat"))
-        ),
-        **change,
-    )
+    prompt = fingerprint(codec_of(Answerability, "chat"))
+    card = replace(AdapterCard("answerability", "chat", prompt), **change)
     write_json(tmp_path / AdapterCard.FILE, card.as_dict())
-    adapters = {"answerability": str(tmp_path)}
-    for check in (
-        lambda: check_cards(adapters, "chat"),
-        lambda: adapters_of(adapters, "other"),
-    ):
-        if message is None:
-            check()
-        else:
-            with refused(message):
-                check()
+    for check, name in ((check_cards, "chat"), (adapters_of, "other")):
+        with refused(message) if message else nullcontext():
+            check({"answerability": str(tmp_path)}, name)
     with refused(r"intrinsic\.json cannot be used"):
         AdapterCard.read(tmp_path / "none")

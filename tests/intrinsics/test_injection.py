@@ -301,20 +301,6 @@ def test_roles_of_a_prompt_that_are_none_are_text():
         assert counts[0] == counts[1] == counts[2], name
 
 
-def test_lone_surrogates_are_replaced_in_every_field_of_a_state():
-    bad = "\ud800"
-    made = JudgeInput(
-        (Message("user", bad),),
-        (Passage(bad, bad, bad),),
-        {bad: bad},
-        {"extra_body": {"documents": [{"t": bad}]}},
-    )
-    assert "\ud800" not in repr(
-        (made.messages, made.passages, dict(made.arguments), dict(made.extra))
-    )
-    assert made.query == made.passages[0].id == "\ufffd"
-
-
 @pytest.mark.parametrize(
     "content",
     ["{{ m.content | tojson }}", "{{ m.content | trim }}", "{{ m.content }}{{ m.x }}"],

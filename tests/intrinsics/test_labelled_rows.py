@@ -21,7 +21,6 @@ from selfrag.training.intrinsics.certainty import (
     ChoiceQuestion,
     certainty_rows,
     confidences,
-    facts,
     fit,
     of_other_data_sets,
     out_of_fold,
@@ -35,7 +34,6 @@ from selfrag.training.intrinsics.job import (
     RowSelection,
     chosen,
     example,
-    make_examples,
     prepared,
     teachable,
 )
@@ -259,18 +257,18 @@ def test_a_share_of_the_rows_is_derived(data):
 def test_a_choice_of_rows_keeps_the_proportions_or_the_numbers_of_the_sources(data):
     # labels in turn
     rows = read_labelled(data / "answerability_train.jsonl", "answerability")
-    kept = chosen(rows, 10, seed=1)
-    assert Counter(row.label for row in kept) == {"answerable": 5, "unanswerable": 5}
-    assert kept == chosen(rows, 10, seed=1)
-    assert chosen(rows, None, seed=1) == rows
     skewed = [row for at, row in enumerate(rows) if row.label == "answerable" or at < 6]
-    even = chosen(skewed, 10, seed=1, even=True)
-    assert Counter(row.label for row in even) == {"answerable": 7, "unanswerable": 3}
-    assert Counter(row.label for row in chosen(skewed, 6, seed=1, even=True)) == {
-        "answerable": 3,
-        "unanswerable": 3,
-    }
-    assert even == [row for row in skewed if row in even]
+    for given, count, even, shares in (
+        (rows, 10, False, (5, 5)),
+        (skewed, 10, True, (7, 3)),
+        (skewed, 6, True, (3, 3)),
+    ):
+        kept = chosen(given, count, seed=1, even=even)
+        counts = Counter(row.label for row in kept)
+        assert (counts["answerable"], counts["unanswerable"]) == shares
+        assert kept == chosen(given, count, seed=1, even=even)
+        assert kept == [row for row in given if row in kept]
+    assert chosen(rows, None, seed=1) == rows
 
 
 # --- Training examples are, id for id, what inference sends to the engine ------------------------------------------
@@ -349,19 +347,6 @@ def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
         "longer than 420 tokens": 10,
         "not among the rows chosen": 10,
     }
-
-
-def test_targets_of_a_row_are_drawn_the_same_each_time():
-    rows = rows_of("hallucination_detection")
-    codec = teachable("hallucination_detection")
-    taken, again = (
-        make_examples(rows, codec, RENDERER, max_length=4096, most_slots=1)[0]
-        for _ in range(2)
-    )
-    assert len(taken) == 4
-    assert taken == again
-    every, _ = make_examples(rows, codec, RENDERER, max_length=4096)
-    assert {text for _, text in taken} < {text for _, text in every}
 
 
 # --- Certainty ----------------------------------------------------------------------------------------------------
@@ -458,25 +443,6 @@ def test_written_answers_are_calibrated_by_their_score_and_keep_their_passages()
     certainties = of_other_data_sets([*answers, *trivia])
     assert certainties[160:162] == pytest.approx([0.25, 0.75])  # as nq taught it
     assert certainties[0] == certainties[1] == 1.0  # as trivia taught it
-
-
-def test_rows_say_what_the_model_answered_and_how_certain_that_is():
-    answers = some_answers(240)
-    rows = certainty_rows(answers)
-    assert len(rows) == 480
-    after, before = rows[0], rows[1]
-    assert [message.role for message in after.state.messages] == ["user", "assistant"]
-    assert after.state.messages[-1].content == answers[0].question.letters[0]
-    assert [message.role for message in before.state.messages] == ["user"]
-    assert after.group == before.group
-    assert (after.label, before.label, rows[2].label) == ("95%", "95%", "5%")
-    manifest = facts(answers, rows)
-    assert manifest["own_accuracy"] == {
-        "x": pytest.approx(1 / 3),
-        "y": pytest.approx(1 / 3),
-    }
-    assert manifest["deciles"]["95%"] == 160
-    assert set(manifest["calibrators"]) == {"x", "y"}
 
 
 def test_questions_of_the_training_rows_are_left_out():

@@ -1,20 +1,16 @@
 """States, tokens, and what every codec must do, whatever its dialect."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
 
 from answering import taught
 from hypothesis import strategies as st
 
 from retrieval.passage import Passage
-from retrieval.sentences import Span
 from selfrag.common.errors import UserError
 from selfrag.intrinsics.catalog import catalog
 from selfrag.judges.wire import Completion, Gold, TokenLogprob
@@ -31,14 +27,14 @@ ARGUMENTS = {
 """Of every intrinsic."""
 
 
-def find(text: str) -> list[Span]:
+def find(text):
     """Sentences end with a full stop and white space."""
     return [
         match.span() for match in re.finditer(r"\S.*?(?:\.(?=\s|$)|$)", text, re.DOTALL)
     ]
 
 
-def state(*turns: str, documents: tuple[str, ...] = (), **arguments: str) -> JudgeInput:
+def state(*turns, documents=(), **arguments):
     """User and assistant by turns, so that the last one is a user's if their number is odd."""
     messages = tuple(
         Message("assistant" if i % 2 else "user", text) for i, text in enumerate(turns)
@@ -47,13 +43,13 @@ def state(*turns: str, documents: tuple[str, ...] = (), **arguments: str) -> Jud
     return JudgeInput(messages, passages, arguments)
 
 
-def token(*pairs: tuple[str, float]) -> TokenLogprob:
+def token(*pairs):
     """A generated token, the first pair, and its alternatives, as probabilities."""
     top = tuple((text, math.log(p)) for text, p in pairs)
     return TokenLogprob(*top[0], top)
 
 
-def spell(text: str) -> tuple[TokenLogprob, ...]:
+def spell(text):
     """A token that had no alternative."""
     return (token((text, 1.0)),)
 
@@ -78,7 +74,7 @@ WRITTEN = ("query_rewrite", "query_clarification")
 LABELLED = ("answerability", "uncertainty", "context_relevance", "requirement_check")
 
 
-def golds(codec) -> list[Gold]:
+def golds(codec):
     """What may be taught of `STATE`: each label, cited sentences of each kind, or a text."""
     if codec.intrinsic == "citation_generation":
         return [
@@ -94,7 +90,7 @@ def golds(codec) -> list[Gold]:
     ]
 
 
-def check_taught(codec) -> None:
+def check_taught(codec):
     """What is taught of `STATE` comes back."""
     judge_input = (
         STATE
@@ -151,7 +147,7 @@ GARBAGE = (
 )
 
 
-def check_reading(codec, text, finish, tokens, scores) -> None:
+def check_reading(codec, text, finish, tokens, scores):
     """Nothing that a model writes raises, and what is read of it is sound."""
     kind = KINDS.get(codec.intrinsic)
     request = codec.encode(GIVEN)
@@ -173,7 +169,7 @@ def check_reading(codec, text, finish, tokens, scores) -> None:
         json.dumps(kind.result_type.of(reflection).as_dict())
 
 
-def spelled(text: str, with_tokens: bool) -> tuple[TokenLogprob, ...] | None:
+def spelled(text, with_tokens):
     """A token a character, each with an alternative."""
     return (
         tuple(TokenLogprob(c, -0.1, ((c, -0.1), ("x", -3.0))) for c in text)
@@ -227,7 +223,7 @@ GOLD = (
 )
 
 
-def as_json(value: Any) -> Any:
+def as_json(value):
     """The value as JSON, without the state that it was made from."""
     if isinstance(value, LabelSet):
         return list(value.names)
@@ -244,7 +240,7 @@ def as_json(value: Any) -> Any:
     )
 
 
-def said(codec: Any) -> Iterator[Any]:
+def said(codec):
     """What a codec makes of every state: its request, its targets, and what it reads."""
     for name, state in STATES.items():
         try:
@@ -275,7 +271,7 @@ def said(codec: Any) -> Iterator[Any]:
             yield name, as_json(codec.decode(request, completion))
 
 
-def digest(codec: Any) -> str:
+def digest(codec):
     return hashlib.sha256(
         json.dumps(list(said(codec)), sort_keys=True).encode()
     ).hexdigest()[:16]

@@ -6,12 +6,11 @@ import re
 
 import pytest
 from chat_server import ChatServer, said
-from json_files import read_lines, write_lines
+from json_files import write_lines
 from refusals import refused
 from strange_server import MARKUP, THOUGHT
 from typer.testing import CliRunner
 
-from critic.cli.main import app as critic
 from retrieval.passage import Passage
 from selfrag import Decoding, SelfRAG, Weights
 from selfrag.cli.main import app
@@ -218,7 +217,6 @@ def test_a_server_that_goes_on_writes_segments_with_probabilities():
     assert (answer.whole_answers, answer.exact) == (False, True)
     first = answer.segments[0]
     support = first.judgments[Role.SUPPORT]
-    assert support is not None
     assert (support.source, support.coverage) == (
         JudgmentSource.JUDGE,
         pytest.approx(0.9),
@@ -288,18 +286,6 @@ def test_a_password_in_an_address_is_refused_and_not_repeated():
     assert "hush" not in str(raised.value)
 
 
-def test_half_a_character_of_a_server_becomes_a_whole_one():
-    reply = (200, b'{"choices":[{"message":{"content":"Paris \\ud800"}}]}')
-    with (
-        ChatServer(lambda sent: reply) as server,
-        loaded(server, constraint_mode="none", continuation="none") as rag,
-    ):
-        assert (
-            rag.generate(QUESTION, evidence=[SEINE], mode="always").text
-            == "Paris \ufffd"
-        )
-
-
 def test_a_server_that_is_not_there():
     with ChatServer(model()) as server:
         address = server.url
@@ -307,23 +293,6 @@ def test_a_server_that_is_not_there():
         SelfRAG.from_pretrained(f"any-model@{address}", retries=0).generate(
             QUESTION, evidence=[SEINE]
         )
-
-
-def test_intrinsics_and_groups_are_judged_by_prompts():
-    with (
-        ChatServer(model(logprobs=True)) as server,
-        loaded(server, judges=["prompt_issup"]) as rag,
-    ):
-        turns = [
-            {"role": "user", "content": QUESTION},
-            {"role": "assistant", "content": "The Seine."},
-        ]
-        reflection = rag.judge("prompt_issup", turns, [SEINE])
-        assert (
-            rag.judge("prompt_isrel", QUESTION, [TEA]).judgments[0].label
-            == "Irrelevant"
-        )
-    assert reflection.judgments[0].label == "Fully supported"
 
 
 def test_ask_and_eval_on_the_command_line(tmp_path):
@@ -343,39 +312,3 @@ def test_ask_and_eval_on_the_command_line(tmp_path):
         )
     assert (asked.exit_code, TEXT in asked.output) == (0, True), repr(asked.exception)
     assert (ran.exit_code, "100" in ran.output) == (0, True), ran.output
-
-
-def test_the_judge_that_reflects_labels_the_cases_that_a_small_model_learns_from(
-    tmp_path,
-):
-    cases = tmp_path / "cases.jsonl"
-    evidence = [
-        {"title": passage.title, "text": passage.text} for passage in (SEINE, TEA)
-    ]
-    rows = [
-        {"id": str(n), "group": "IsRel", "instruction": QUESTION, "evidence": one}
-        for n, one in enumerate(evidence)
-    ]
-    supported = {
-        "id": "2",
-        "group": "IsSup",
-        "instruction": QUESTION,
-        "output": "The Seine.",
-        "evidence": evidence[0],
-    }
-    write_lines(cases, [*rows, supported])
-    with ChatServer(model(logprobs=True)) as server:
-        judges = [
-            f"prompt_{group}:any-model@{server.url}" for group in ("isrel", "issup")
-        ]
-        options = [option for judge in judges for option in ("--load-judge", judge)]
-        done = CliRunner().invoke(
-            critic, ["label", str(cases), *options, "-o", str(tmp_path / "out")]
-        )
-    assert done.exit_code == 0, done.output
-    labelled = read_lines(tmp_path / "out" / "labelled.jsonl")
-    assert [row["label"] for row in labelled] == [
-        "Relevant",
-        "Irrelevant",
-        "Fully supported",
-    ]

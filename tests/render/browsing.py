@@ -1,9 +1,6 @@
 """A page in a real browser: Chromium without a head, driven by playwright, where both are installed."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -39,7 +36,7 @@ def browser():
         chromium.close()
 
 
-def opened(browser, file: Path, **context):
+def opened(browser, file, **context):
     """The page of a file, and what happened while it opened: requests, dialogs, errors."""
     page = browser.new_context(**context).new_page()
     page.set_default_timeout(60_000)

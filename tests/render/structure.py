@@ -1,7 +1,5 @@
 """What an HTML page is made of, by the standard library's parser. Importable from the tests beside it."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 
@@ -15,13 +13,13 @@ UNSEEN = (
 class Structure(HTMLParser):
     """Tags with their attributes in order, texts by the tag they stand in, and whether every tag was closed."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__(convert_charrefs=True)
-        self.tags: list[tuple[str, tuple[tuple[str, str | None], ...]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.open: list[str] = []
-        self.wrong: list[str] = []
-        self.other: list[str] = []
+        self.tags = []
+        self.texts = []
+        self.open = []
+        self.wrong = []
+        self.other = []
         self.feed(page)
         self.close()
 
