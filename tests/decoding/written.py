@@ -24,6 +24,7 @@ from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.trace import Trace
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.prompting import Prompting
@@ -257,5 +258,7 @@ def run(
     if isinstance(end, QuestionFailed):
         raise end.error
     assert isinstance(end, QuestionAnswered)
+    trace = end.answer.trace
+    assert Trace.from_json(trace.to_json()) == trace
     commits = [event.segment for event in committed if isinstance(event, SegmentFinal)]
     return Run(end.answer, commits, engine, searches)

@@ -23,3 +23,8 @@ def write_lines(path, values):
     """Write a value a line, and return the file."""
     path.write_text("".join(json.dumps(value) + "\n" for value in values))
     return path
+
+
+def table(text):
+    """Return the cells of a table: a row a line, and ` | ` between cells."""
+    return [line.split(" | ") for line in text.strip("\n").split("\n")]

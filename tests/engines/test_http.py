@@ -8,6 +8,7 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from json_files import table
 from loopback import Answering, Loopback
 from pump import serve
 from refusals import refused
@@ -28,23 +29,24 @@ URL = "http://127.0.0.1:8000"
 REQUEST = Generate((5, 6, 7), 3, stop_ids=(9,), watch_ids=(0, 2, 11))
 
 
-@pytest.mark.parametrize(
-    "settings, said",
-    [
-        *(
-            ({"url": url}, "is not a web address")
-            for url in ("127.0.0.1:8000", "ftp://x", "http://", "http://[bad", "")
-        ),
-        *(
-            ({name: 0}, name)
-            for name in ("max_concurrency", "read_timeout", "max_logprobs")
-        ),
-        *(({name: -1}, name) for name in ("retries", "connect_timeout")),
-    ],
-)
+SENSELESS = """
+{"url": "127.0.0.1:8000"} | is not a web address
+{"url": "ftp://x"} | is not a web address
+{"url": "http://"} | is not a web address
+{"url": "http://[bad"} | is not a web address
+{"url": ""} | is not a web address
+{"max_concurrency": 0} | max_concurrency
+{"read_timeout": 0} | read_timeout
+{"max_logprobs": 0} | max_logprobs
+{"retries": -1} | retries
+{"connect_timeout": -1} | connect_timeout
+"""
+
+
+@pytest.mark.parametrize("settings, said", table(SENSELESS))
 def test_senseless_settings(settings, said):
     with refused(said):
-        HTTPConfig(**{"url": URL, **settings})
+        HTTPConfig(**{"url": URL, **json.loads(settings)})
 
 
 def test_models_of_a_server(tmp_path):

@@ -369,18 +369,6 @@ def test_32_threads_with_answers_and_intrinsics_get_what_single_calls_get_while_
     assert len({answer.text for answer in singles}) > 16
 
 
-def bytes_of(result):
-    return result.token_ids, result.token_logprobs, result.watched.tobytes()
-
-
-def test_a_deterministic_engine_gives_the_same_bytes_again_and_in_batches(load):
-    requests = REQUESTS[:11]  # some share a prefix
-    with closing(load("transformers", deterministic=True)) as engine:
-        alone = [bytes_of(generated(engine, request)) for request in requests]
-        assert [bytes_of(generated(engine, request)) for request in requests] == alone
-        assert [bytes_of(result) for result in serve(engine, requests)] == alone
-
-
 def test_cached_tokens_are_whole_blocks_of_the_prompt(vllm_engine):
     """Blocks of 32: vLLM's default of 128 on a CPU never finds a short instruction again."""
     found = [generated(vllm_engine, Generate(prompt(130, 130), 2)) for _ in range(2)]

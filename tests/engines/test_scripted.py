@@ -3,9 +3,9 @@
 import importlib.util
 import json
 import sys
-from dataclasses import replace
 
 import pytest
+from json_files import table
 from pump import FORMS, LABELS, SCHEMA, serve
 from refusals import refused
 
@@ -13,28 +13,26 @@ from selfrag.engines import choose_engine, load_engine
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.reflection.requests import Constraint, Generate, Generated
 
+UNSERVED = """
+Generate((), 1) | empty prompt
+Generate((1,), 0) | max_tokens=0
+Generate((1,) * 4096, 1) | does not fit a context of 4096
+Generate((1,), 1, watch_ids=tuple(range(129))) | 129 watched ids; at most 128
+Generate((1,), 1, watch_ids=(1, 1)) | not distinct
+Generate((1,), 1, allowed_ids=()) | allowed_ids is empty
+Generate((1,), 1, allowed_ids=(2,), constraint=FORMS[0]) | exclude each other
+Generate((1,), 1, adapter="x") | unknown adapter 'x'
+Generate((1, 2), 1, inspect=1) | random draws; --engine transformers does
+Generate((1, 2), 1, seed=3) | gives no attention, hidden states or random
+Generate((100_000,), 1) | token id 100000 is outside
+Generate((-1,), 1) | token id -1 is outside
+"""
 
-@pytest.mark.parametrize(
-    "changes, reason",
-    [
-        ({"prompt_ids": ()}, "empty prompt"),
-        ({"max_tokens": 0}, "max_tokens=0"),
-        ({"prompt_ids": (1,) * 4096}, "does not fit a context of 4096"),
-        ({"watch_ids": tuple(range(129))}, "129 watched ids; at most 128"),
-        ({"watch_ids": (1, 1)}, "not distinct"),
-        ({"allowed_ids": ()}, "allowed_ids is empty"),
-        ({"allowed_ids": (2,), "constraint": FORMS[0]}, "exclude each other"),
-        ({"adapter": "x"}, "unknown adapter 'x'"),
-        ({"inspect": 1}, "random draws; --engine transformers does"),
-        ({"seed": 3}, "gives no attention, hidden states or random"),
-        ({"prompt_ids": (100_000,)}, "token id 100000 is outside"),
-        ({"prompt_ids": (-1,)}, "token id -1 is outside"),
-    ],
-)
-def test_a_request_that_cannot_be_served_comes_back_failed(changes, reason):
-    fine = Generate((1, 2), 9)
+
+@pytest.mark.parametrize("request_, reason", table(UNSERVED))
+def test_a_request_that_cannot_be_served_comes_back_failed(request_, reason):
     engine = ScriptedEngine(lambda _: ScriptedReply((5, 0)), eos_id=0)
-    bad, good = serve(engine, [replace(fine, **changes), fine])
+    bad, good = serve(engine, [eval(request_), Generate((1,), 9)])
     assert reason in bad.reason
     assert isinstance(good, Generated)
 
@@ -81,31 +79,19 @@ def test_a_vllm_that_does_not_import_is_named(tmp_path, process):
     assert out.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "name, options, said",
-    [
-        (
-            "vllm",
-            {"max_modle_len": 3},
-            "vLLM has no option 'max_modle_len'; known: .*kv_cache_gib",
-        ),
-        (
-            "transformers",
-            {"max_modle_len": 3},
-            "the transformers engine has no option .*; known: .*max_batch",
-        ),
-        ("http", {}, "the http engine needs url="),
-        ("other", {}, "unknown engine 'other'; known: vllm, transformers, http"),
-        (
-            "vllm",
-            {"adapters": {"a": "owner/name/a_lora"}},
-            r"adapter owner/name/a_lora is no directory here.*hub",
-        ),
-    ],
-)
+UNKNOWN = """
+vllm | {"max_modle_len": 3} | vLLM has no option 'max_modle_len'; known: .*kv_cache_gib
+transformers | {"max_modle_len": 3} | the transformers engine has no option .*; known: .*max_batch
+http | {} | the http engine needs url=
+other | {} | unknown engine 'other'; known: vllm, transformers, http
+vllm | {"adapters": {"a": "owner/name/a_lora"}} | adapter owner/name/a_lora is no directory here.*hub
+"""
+
+
+@pytest.mark.parametrize("name, options, said", table(UNKNOWN))
 def test_engines_and_options_that_are_none(name, options, said):
     with refused(said):
-        load_engine(name, "x", **options)
+        load_engine(name, "x", **json.loads(options))
 
 
 def test_an_activated_adapter_takes_the_engine_that_knows_it(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from json_files import table
 from lora_on_the_spot import save_adapter
 from refusals import refused
 
@@ -21,7 +22,7 @@ from selfrag.engines.vllm import (
     engine_arguments,
     multiply_by_groups,
 )
-from selfrag.reflection.requests import Finish, Generate
+from selfrag.reflection.requests import Generate
 
 OWN = {"block_size": 128, "quantization": "x"}
 ADAPTERS = [
@@ -100,21 +101,21 @@ def test_environment():
     )
 
 
-@pytest.mark.parametrize(
-    "reason, last, count, eos, end",
-    [
-        ("length", 11, 2, False, Finish.BUDGET),
-        ("length", 11, 3, False, Finish.CONTEXT),
-        ("stop", 11, 3, False, Finish.STOP),
-        ("stop", 11, 3, True, Finish.EOS),
-        ("stop", 12, 3, False, Finish.EOS),  # a second EOS of the model
-    ],
-)
+ENDS = """
+length | 11 | 2 | false | budget
+length | 11 | 3 | false | context
+stop | 11 | 3 | false | stop
+stop | 11 | 3 | true | eos
+stop | 12 | 3 | false | eos
+"""
+"""The last is a second EOS of the model."""
+
+
+@pytest.mark.parametrize("reason, last, count, eos, end", table(ENDS))
 def test_how_it_ended(reason, last, count, eos, end):
-    assert (
-        vllm.finish(Generate((5,), count, stop_ids=(11,)), [8, last], reason, eos=eos)
-        is end
-    )
+    request = Generate((5,), int(count), stop_ids=(11,))
+    ended = vllm.finish(request, [8, int(last)], reason, eos=eos == "true")
+    assert ended == end
 
 
 @pytest.mark.parametrize(
@@ -166,26 +167,25 @@ def test_a_scan_of_all_modules_as_vllm_makes_it_survives_llvmlite():
 
 
 UNSERVED = """
-{"peft_type": "PREFIX_TUNING"} => PREFIX_TUNING
-{"modules_to_save": ["embed_tokens", "lm_head"]} => whole modules
-{"trainable_token_indices": [401, 402]} => trained token rows
-{"use_qalora": true} => QALoRA
-{"use_dora": true} => DoRA
-{"bias": "lora_only"} => biases
-{"lora_bias": true} => biases
-{"r": 600} => rank 600
-{"alora_invocation_tokens": [3, 4]} => aLoRA
-{"use_bdlora": {"x": 1}} => BD-LoRA
-{"layer_replication": [[0, 2]]} => replicates
-{"init_lora_weights": "pissa_niter_16"} => pissa_niter_16
-{"rank_pattern": {"q_proj": 1024}} => rank 1024
-{"r": null} => rank 0
+{"peft_type": "PREFIX_TUNING"} | PREFIX_TUNING
+{"modules_to_save": ["embed_tokens", "lm_head"]} | whole modules
+{"trainable_token_indices": [401, 402]} | trained token rows
+{"use_qalora": true} | QALoRA
+{"use_dora": true} | DoRA
+{"bias": "lora_only"} | biases
+{"lora_bias": true} | biases
+{"r": 600} | rank 600
+{"alora_invocation_tokens": [3, 4]} | aLoRA
+{"use_bdlora": {"x": 1}} | BD-LoRA
+{"layer_replication": [[0, 2]]} | replicates
+{"init_lora_weights": "pissa_niter_16"} | pissa_niter_16
+{"rank_pattern": {"q_proj": 1024}} | rank 1024
+{"r": null} | rank 0
 """
 
 
-@pytest.mark.parametrize("line", UNSERVED.strip().splitlines())
-def test_configurations_that_vllm_cannot_serve(line):
-    config, reason = line.split(" => ")
+@pytest.mark.parametrize("config, reason", table(UNSERVED))
+def test_configurations_that_vllm_cannot_serve(config, reason):
     assert reason in (unsupported({"r": 8} | json.loads(config)) or "")
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from intrinsic_rows import MAKERS
-from json_files import read_json
+from json_files import read_json, table
 from refusals import refused
 
 from selfrag.cli.main import main
@@ -161,30 +161,18 @@ def test_the_command_says_what_it_would_take(data, chat_llama, tmp_path, capsys)
     assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        ("answerabilty", "unknown intrinsic"),
-        (
-            "requirement_check --data x",
-            "no training rows are known for 'requirement_check'",
-        ),
-        ("answerability", "give the rows"),
-        (
-            "answerability --data x --processes 2",
-            "--processes is for rows with reflection tokens",
-        ),
-        (
-            "answerability --data x --recipe best",
-            "no recipe best: give a file or one of demo, paper",
-        ),
-        (
-            "answerability --data x --set scale.micro_tokens=9",
-            "tables: training, rows",
-        ),
-        ("rows.jsonl --most-rows 30", "--most-rows is for an intrinsic"),
-    ],
-)
+REFUSED = """
+answerabilty | unknown intrinsic
+requirement_check --data x | no training rows are known for 'requirement_check'
+answerability | give the rows
+answerability --data x --processes 2 | --processes is for rows with reflection tokens
+answerability --data x --recipe best | no recipe best: give a file or one of demo, paper
+answerability --data x --set scale.micro_tokens=9 | tables: training, rows
+rows.jsonl --most-rows 30 | --most-rows is for an intrinsic
+"""
+
+
+@pytest.mark.parametrize("arguments, said", table(REFUSED))
 def test_what_does_not_go_together_is_one_line(
     arguments, said, chat_llama, tmp_path, refusal
 ):

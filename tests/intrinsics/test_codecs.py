@@ -10,6 +10,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_files import table
 from refusals import refused
 from wire_help import (
     CHAT,
@@ -164,35 +165,35 @@ def nodes(node):
 
 
 FOUND = r"""
-```json\n{"q": "x"}\n``` => {"q": "x"}
-Here it is: {"q": "x"} Good luck. => {"q": "x"}
-"{\"<r0>\": \"0.2-0.3\"}" => {"<r0>": "0.2-0.3"}
-"\"{\\\"a\\\": 1}\"" => "{\"a\": 1}"
-[1, 2,] => [1, 2]
-{"a": 1,} => {"a": 1}
-{"q": "it\'s"} => {"q": "it's"}
-{"q": "line\nbreak"} => {"q": "line\nbreak"}
-{"q": "\ud83d"} => {"q": "\ufffd"}
-7 => 7
-"unanswerable" => "unanswerable"
+```json {"q": "x"} ``` | {"q": "x"}
+Here it is: {"q": "x"} Good luck. | {"q": "x"}
+"{\"<r0>\": \"0.2-0.3\"}" | {"<r0>": "0.2-0.3"}
+"\"{\\\"a\\\": 1}\"" | "\"{\\\"a\\\": 1}\""
+[1, 2,] | [1, 2]
+{"a": 1,} | {"a": 1}
+{"q": "it\'s"} | {"q": "it's"}
+{"q": "line\nbreak"} | {"q": "line\nbreak"}
+{"q": "\ud83d"} | {"q": "\ufffd"}
+7 | 7
+"unanswerable" | "unanswerable"
 """
 """A string of a string is no object; it stays text."""
 DAMAGED = """
-[{"r":0,"c":[8, => [{"r": 0, "c": [8]}]
-[{"r":0,"c":[8 => [{"r": 0, "c": []}]
-[{"r":0,"f":bad},{"r":1,"f":"x"}] => [{"r": 1, "f": "x"}]
-[{"r":0,"c":[1]}{"r":1,"c":[]}] => [{"r": 0, "c": [1]}, {"r": 1, "c": []}]
-{"q": "half => {"q": "half"}
-[ => []
+[{"r":0,"c":[8, | [{"r": 0, "c": [8]}]
+[{"r":0,"c":[8 | [{"r": 0, "c": []}]
+[{"r":0,"f":bad},{"r":1,"f":"x"}] | [{"r": 1, "f": "x"}]
+[{"r":0,"c":[1]}{"r":1,"c":[]}] | [{"r": 0, "c": [1]}, {"r": 1, "c": []}]
+{"q": "half | {"q": "half"}
+[ | []
 """
 """The second 8 may have been 83."""
 
 
-@pytest.mark.parametrize("line", (FOUND.rstrip() + DAMAGED.rstrip()).splitlines()[1:])
-def test_found_and_damage_is_marked(line):
-    text, value = line.split(" => ")
+@pytest.mark.parametrize("text, value", table(FOUND + DAMAGED.lstrip()))
+def test_found_and_damage_is_marked(text, value):
     root = read(text).root
-    assert (root.value, root.complete) == (json.loads(value), line in FOUND)
+    complete = f"\n{text} | " in FOUND
+    assert (root.value, root.complete) == (json.loads(value), complete)
 
 
 @pytest.mark.parametrize(

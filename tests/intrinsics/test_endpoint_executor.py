@@ -8,6 +8,7 @@ import time
 
 import pytest
 from chat_server import ChatServer, said
+from json_files import table
 from refusals import refused
 
 from selfrag.common.errors import EngineError
@@ -248,21 +249,23 @@ def test_a_server_that_refuses_a_field_it_can_do_without_is_asked_without_it(nam
     assert [name in sent for sent in bodies] == [True, False, False]
 
 
-@pytest.mark.parametrize(
-    "most, message, asked",
-    [
-        (5, "top_logprobs must be less than or equal to 5", [20, 5, 5]),
-        (5, "Requested sample logprobs of 20, which is greater than max 5", [20, 5, 5]),
-        (8, "`top_logprobs` must be in the range [0, 8]", [20, 8, 8]),
-        (5, "Invalid value for top_logprobs", [20, 10, 5, 5]),
-        (0, "logprobs are limited to none", [20, 10, 5, 2, 1, None, None]),
-        (0, "logprobs is not supported with gpt-5", [20, None, None]),
-        (5, "bad request", [20, None, 20, None]),
-    ],
-)
+FEWER = """
+5 | top_logprobs must be less than or equal to 5 | [20, 5, 5]
+5 | Requested sample logprobs of 20, which is greater than max 5 | [20, 5, 5]
+8 | `top_logprobs` must be in the range [0, 8] | [20, 8, 8]
+5 | Invalid value for top_logprobs | [20, 10, 5, 5]
+0 | logprobs are limited to none | [20, 10, 5, 2, 1, null, null]
+0 | logprobs is not supported with gpt-5 | [20, null, null]
+5 | bad request | [20, null, 20, null]
+"""
+
+
+@pytest.mark.parametrize("most, message, asked", table(FEWER))
 def test_a_server_that_allows_fewer_alternatives_is_asked_for_fewer(
     most, message, asked
 ):
+    most, asked = int(most), json.loads(asked)
+
     def strict(sent):
         if sent.get("top_logprobs", 0) > most:
             return 400, {"error": {"message": message}}
@@ -303,28 +306,12 @@ def test_a_vllm_without_its_tokenizer_here_ends_texts_after_a_sentence():
     with ChatServer(lambda sent: reply, models=(card,)) as server:
         runs = executor_at("base", server.url)
         [result] = runs.run([request])
+        with refused("no usable tokenizer"):
+            executor_at("base", server.url, tokenizer="nowhere/at-all")
     [sent] = server.bodies  # nothing to find out
     assert (result.finish, runs.continues) == ("sentence", True)
     assert sent["include_stop_str_in_output"]
     assert (sent["stop"], sent["continue_final_message"]) == (list(STOPS), True)
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"tokenizer": "nowhere/at-all"}, "no usable tokenizer"),
-        ({"max_model_len": 9}, "no option 'max_model_len'"),
-        ({"url": "ftp://x"}, "web address"),
-    ],
-)
-def test_a_model_at_an_address_that_cannot_be_had(options, message, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    card = {"id": "base", "owned_by": "vllm"}
-    with (
-        ChatServer(starts_again, models=(card,)) as server,
-        refused(message),
-    ):
-        executor_at("base", **{"url": server.url, **options})
 
 
 def test_rendered_prompts_go_to_the_text_route():
@@ -360,27 +347,20 @@ def test_a_new_name_for_the_limit_is_learned():
     ],
 )
 def test_log_probabilities_that_are_none_are_left_out(bad):
-    reply = {
-        "choices": [
-            {
-                "message": {"content": "a"},
-                "finish_reason": None,
-                "logprobs": {"content": bad},
-            }
-        ]
-    }
-    completion = parse(json.dumps(reply).encode(), "/chat/completions")
+    choice = {"message": {"content": "a"}, "logprobs": {"content": bad}}
+    content = json.dumps({"choices": [choice | {"finish_reason": None}]}).encode()
+    completion = parse(content, "/chat/completions")
     assert (completion.text, completion.tokens, completion.finish) == ("a", None, None)
 
 
 @pytest.mark.parametrize("value", [-(10**400), -1e308, -math.inf, -9999])
 def test_a_log_probability_below_all_others_is_the_least(value):
     row = {"token": "a", "logprob": value, "top_logprobs": []}
-    choice = {"message": {"content": "a" * 3}, "logprobs": {"content": [row] * 3}}
+    choice = {"message": {"content": "aaa"}, "logprobs": {"content": [row] * 3}}
     content = json.dumps({"choices": [choice]}).encode()
     tokens = parse(content, "/chat/completions").tokens
-    assert [token.logprob for token in tokens] == [-9999.0] * 3
-    logprobs = tuple([token.logprob for token in tokens])
+    logprobs = tuple(token.logprob for token in tokens)
+    assert logprobs == (-9999.0,) * 3
     assert token_likelihood(logprobs, 3, "segment") == 0.0
 
 

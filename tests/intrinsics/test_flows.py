@@ -4,6 +4,8 @@ import json
 
 import pytest
 from answering import Answering, failing, judging, scoring, writing
+from intrinsic_rows import turns
+from json_files import table
 from refusals import refused
 from written import PROMPTING, RESPONSE, Searches, passages, reply, scripted
 
@@ -20,16 +22,15 @@ from selfrag.intrinsics import (
     HallucinationDetection,
     QueryRewrite,
     Uncertainty,
+    flows,
 )
 from selfrag.intrinsics.flows import (
-    AnswerabilityGate,
     CertaintyFilter,
     ChatWriter,
     Cite,
     Flow,
     HallucinationFilter,
     RelevanceFilter,
-    Rewrite,
     Search,
     SearchAgain,
     SelfRAGWriter,
@@ -42,11 +43,7 @@ from selfrag.judges.wire import Completion
 from selfrag.reflection.weights import Weights
 
 ASKED, REWRITE = "and for Microsoft?", "Who founded Microsoft?"
-TALK = [
-    {"role": "user", "content": "Who founded Apple?"},
-    {"role": "assistant", "content": "Steve Jobs and others."},
-    {"role": "user", "content": ASKED},
-]
+TALK = turns("Who founded Apple?", "Steve Jobs and others.", ASKED)
 MICROSOFT = Passage(
     "ms", "Microsoft was founded by Bill Gates and Paul Allen. It is big.", "Microsoft"
 )
@@ -308,10 +305,7 @@ def test_citing_what_another_model_wrote():
 
 
 def wrote_of(text):
-    return [
-        {"role": "user", "content": REWRITE},
-        {"role": "assistant", "content": text},
-    ]
+    return turns(REWRITE, text)
 
 
 def test_a_search_that_fails_after_the_writing_loses_no_answer():
@@ -339,31 +333,25 @@ def test_one_conversation_that_fails_costs_no_other():
     assert "must end with the user's turn" in str(bad)
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (
-            lambda: named_flow("qa", PLAIN),
-            "unknown flow 'qa'; known: none, and qr, qr-both, again, ad joined by",
-        ),
-        (lambda: named_flow("qr", PLAIN), "needs rewrite="),
-        (lambda: named_flow("ad", PLAIN), "needs answerability="),
-        (lambda: named_flow("ad", PLAIN, answerability=gate(1), k=None), "k=5"),
-        (
-            lambda: Rewrite(gate(0.5)),
-            "Rewrite needs a judge of rewrite, and answerability judges",
-        ),
-        (lambda: Rewrite(rewriter(), "all"), "rewrite_scope='all'"),
-        (lambda: AnswerabilityGate(rewriter()), "AnswerabilityGate needs"),
-        (lambda: CertaintyFilter(gate(0.5)), "CertaintyFilter needs"),
-        (lambda: Search(0), "k=0"),
-        (lambda: Search(1, by="luck"), "by='luck'"),
-        (lambda: Write(PLAIN, samples=0), "samples=0"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_when_it_is_made(make, message):
+SENSELESS = """
+named_flow("qa", PLAIN) | unknown flow 'qa'; known: none, and qr, qr-both, again, ad joined by
+named_flow("qr", PLAIN) | needs rewrite=
+named_flow("ad", PLAIN) | needs answerability=
+named_flow("ad", PLAIN, answerability=gate(1), k=None) | k=5
+Rewrite(gate(0.5)) | Rewrite needs a judge of rewrite, and answerability judges
+Rewrite(rewriter(), "all") | rewrite_scope='all'
+AnswerabilityGate(rewriter()) | AnswerabilityGate needs
+CertaintyFilter(gate(0.5)) | CertaintyFilter needs
+Search(0) | k=0
+Search(1, by="luck") | by='luck'
+Write(PLAIN, samples=0) | samples=0
+"""
+
+
+@pytest.mark.parametrize("made, message", table(SENSELESS))
+def test_what_makes_no_sense_is_refused_when_it_is_made(made, message):
     with refused(message):
-        make()
+        eval(made, globals(), vars(flows))
 
 
 # --- SelfRAG.generate on conversations ----------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import pytest
 from answering import Answering, scoring, writing
 from hypothesis import given
 from hypothesis import strategies as st
-from json_files import write_json
+from intrinsic_rows import turns
+from json_files import table, write_json
 from refusals import refused
 
 from retrieval.passage import Passage
@@ -27,8 +28,6 @@ from selfrag.intrinsics import (
     Library,
     QueryClarification,
     QueryRewrite,
-    RequirementCheck,
-    Uncertainty,
 )
 from selfrag.intrinsics.catalog import (
     AdapterCard,
@@ -47,7 +46,7 @@ from selfrag.reflection.requests import Failed
 
 QUESTION = "Which fish are yellow?"
 REPLY = "Purple bumble fish are yellow.  Green fish are also yellow."
-TALK = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": REPLY}]
+TALK = turns(QUESTION, REPLY)
 FISH = [
     Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It swims."),
     Passage("f2", "Fish swim."),
@@ -81,49 +80,34 @@ def test_answerability_is_a_probability(answerable, unanswerable, is_hard, codes
         assert executor.requests[-1].adapter == adapter
 
 
-@pytest.mark.parametrize(
-    "kind, probabilities, expected",
-    [
-        # undefined is not unanswerable
-        (Answerability, {}, {"judgment": None, "answerable": None, "holds": False}),
-        (Answerability, {"answerable": 2.0}, {"judgment": None}),  # no probability
-        (
-            Uncertainty,
-            {"8": 0.25, "9": 0.5, "0": 0.25},
-            {"decile": 0.95, "certainty": 0.25 * (0.05 + 0.85) + 0.5 * 0.95},
-        ),
-        (RequirementCheck, {"yes": 0.9, "no": 0.1}, {"met": 0.9, "holds": True}),
-        (RequirementCheck, {"yes": 0.1, "no": 0.9}, {"met": 0.1, "holds": False}),
-        (
-            HallucinationDetection,
-            {"faithful": 0.7, "partial": 0.2, "unfaithful": 0.1},
-            {"lowest": 0.8, "is_hallucinated": False},
-        ),
-        (
-            HallucinationDetection,
-            {"unfaithful": 0.7, "faithful": 0.3},
-            {"lowest": 0.3, "is_hallucinated": True},
-        ),
-        # no claim
-        (
-            HallucinationDetection,
-            {"NA": 0.9, "faithful": 0.1},
-            {"lowest": None, "is_hallucinated": None},
-        ),
-    ],
-)
-def test_what_probabilities_amount_to(kind, probabilities, expected):
-    talk = TALK if "assistant" in kind.needs.ends_with else QUESTION
-    executor = scoring(**probabilities)
-    arguments = dict.fromkeys(kind.needs.arguments, "be short")
-    result = kind.on(executor)(talk, FISH, **arguments)
+AMOUNTS = """
+answerability | {} | {"judgment": null, "answerable": null, "holds": false}
+answerability | {"answerable": 2.0} | {"judgment": null}
+uncertainty | {"8": 0.25, "9": 0.5, "0": 0.25} | {"decile": 0.95, "certainty": 0.7}
+requirement_check | {"yes": 0.9, "no": 0.1} | {"met": 0.9, "holds": true}
+requirement_check | {"yes": 0.1, "no": 0.9} | {"met": 0.1, "holds": false}
+hallucination_detection | {"faithful": 0.9, "unfaithful": 0.1} | {"lowest": 0.9, "is_hallucinated": false}
+hallucination_detection | {"faithful": 0.5, "partial": 0.5} | {"lowest": 0.75}
+hallucination_detection | {"unfaithful": 0.7, "faithful": 0.3} | {"lowest": 0.3, "is_hallucinated": true}
+hallucination_detection | {"NA": 0.9, "faithful": 0.1} | {"lowest": null, "is_hallucinated": null}
+"""
+"""Undefined is not unanswerable, 2 is no probability, and NA is no claim."""
+
+
+@pytest.mark.parametrize("name, probabilities, expected", table(AMOUNTS))
+def test_what_probabilities_amount_to(name, probabilities, expected):
+    expected, executor = json.loads(expected), scoring(**json.loads(probabilities))
+    judge = Library(executor)[f"{name}.prompt"]
+    talk = TALK if "assistant" in judge.needs.ends_with else QUESTION
+    arguments = dict.fromkeys(judge.needs.arguments, "be short")
+    result = judge(talk, FISH, **arguments)
     assert {name: getattr(result, name) for name in expected} == pytest.approx(expected)
     assert bool(result.diagnostics) == ("judgment" in expected)
-    if kind is HallucinationDetection:
+    if isinstance(judge, HallucinationDetection):
         sites = [sentence.site for sentence in result.sentences]
         assert [(site.begin, site.end) for site in sites] == [(0, 30), (32, 59)]
         assert all(REPLY[site.begin : site.end] == site.text for site in sites)
-    if kind is RequirementCheck:
+    if arguments:
         (message,) = executor.requests[0].prompt.messages
         assert "Requirement: be short" in message.content
 
@@ -160,24 +144,24 @@ def test_relevance_asks_about_one_passage_at_a_time():
     assert [(note.code, note.site) for note in result.diagnostics] == [(Code.EMPTY, 2)]
 
 
-@pytest.mark.parametrize(
-    "written, rewrite",
-    [
-        ('{"rewritten_question": "Which  fish\\nswim?"}', "Which fish swim?"),
-        ('{"rewritten_question": "which fish are Yellow?"}', "which fish are Yellow?"),
-        ('"{\\"rewritten_question\\": \\"Double?\\"}"', "Double?"),
-        ('```json\n{"rewritten_question": "Fenced?"}\n```', "Fenced?"),
-        ("Sure! Here you go", None),
-        ('{"rewritten_question": "Which fi', None),
-        ('{"rewritten_question": 7}', None),
-        ('{"rewritten_question": " "}', None),
-        ("[1]", None),
-    ],
-)
+WRITTEN = r"""
+{"rewritten_question": "Which  fish\nswim?"} | Which fish swim?
+{"rewritten_question": "which fish are Yellow?"} | which fish are Yellow?
+"{\"rewritten_question\": \"Double?\"}" | Double?
+```json {"rewritten_question": "Fenced?"} ``` | Fenced?
+Sure! Here you go | Which fish are yellow?
+{"rewritten_question": "Which fi | Which fish are yellow?
+{"rewritten_question": 7} | Which fish are yellow?
+{"rewritten_question": " "} | Which fish are yellow?
+[1] | Which fish are yellow?
+"""
+
+
+@pytest.mark.parametrize("written, rewrite", table(WRITTEN))
 def test_a_rewrite_is_text_or_the_original(written, rewrite):
     result = QueryRewrite.on(writing(written))(QUESTION)
-    assert (result.text, result.defined) == (rewrite or QUESTION, rewrite is not None)
-    assert result.changed == (result.text.lower() != QUESTION.lower())
+    assert (result.text, result.defined) == (rewrite, rewrite != QUESTION)
+    assert result.changed == (rewrite.lower() != QUESTION.lower())
     assert bool(result.diagnostics) is not result.defined
 
 
@@ -195,39 +179,35 @@ def test_clarification_asks_or_does_not(written, question, defined):
     assert result.needed is bool(question)
 
 
-@pytest.mark.parametrize(
-    "kind, talk, passages, message",
-    [
-        (Answerability, QUESTION, [], "answerability: there are no passages; give "),
-        (Answerability, QUESTION, [" ", ""], "all 2 passages are empty"),
-        (Answerability, QUESTION, [""], "the passage is empty"),
-        (Answerability, TALK, FISH, "turn must be of role user, not 'assistant'"),
-        (HallucinationDetection, QUESTION, FISH, "role assistant, not 'user'; add the"),
-        (
-            CitationGeneration,
-            [TALK[0], {"role": "assistant", "content": " \n"}],
-            FISH,
-            "the response is empty",
-        ),
-        (QueryRewrite, "  ", None, "query_rewrite: the question is empty"),
-        (QueryRewrite, [], None, "the conversation is empty"),
-        (QueryRewrite, 7, None, "not int"),
-        (QueryRewrite, ["hello"], None, "turn 1 must be an object"),
-        (QueryRewrite, [{"role": "user"}], None, "content must be text, not NoneType"),
-        (QueryRewrite, [{"content": "x"}], None, "turn 1 has no role"),
-        (Uncertainty, [{"role": "tool", "content": "x"}], None, "user, not 'tool'"),
-        (Answerability, QUESTION, "one text", "passages must be a list, not one str"),
-        (Answerability, QUESTION, [3], "passage 1 must be a Passage, text or an obj"),
-        (Answerability, QUESTION, [{"id": "x"}], "passage 1 has no text"),
-        (RequirementCheck, TALK, None, "argument 'requirement' is missing; give req"),
-    ],
-)
+SENSELESS = r"""
+answerability | "Q?" | [] | answerability: there are no passages; give passages=\[...\]
+answerability | "Q?" | [" ", ""] | all 2 passages are empty
+answerability | "Q?" | [""] | the passage is empty
+answerability | REPLIED | ["x"] | the last turn must be of role user, not 'assistant'
+hallucination_detection | "Q?" | ["x"] | must be of role assistant, not 'user'; add the reply
+citation_generation | [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": " \n"}] | ["x"] | is empty
+query_rewrite | "  " | null | query_rewrite: the question is empty
+query_rewrite | [] | null | the conversation is empty
+query_rewrite | 7 | null | not int
+query_rewrite | ["hello"] | null | turn 1 must be an object
+query_rewrite | [{"role": "user"}] | null | turn 1 \(user\): content must be text, not NoneType
+query_rewrite | [{"content": "x"}] | null | turn 1 has no role
+uncertainty | [{"role": "tool", "content": "x"}] | null | role assistant or user, not 'tool'
+answerability | "Q?" | "one text" | passages must be a list, not one str
+answerability | "Q?" | [3] | passage 1 must be a Passage, text or an object, not int
+answerability | "Q?" | [{"id": "x"}] | passage 1 has no text
+requirement_check | REPLIED | null | the argument 'requirement' is missing; give requirement='...'
+"""
+
+
+@pytest.mark.parametrize("name, talk, passages, message", table(SENSELESS))
 def test_what_makes_no_sense_is_refused_before_a_model_is_asked(
-    kind, talk, passages, message
+    name, talk, passages, message
 ):
     executor = scoring()
+    asked = json.loads(talk.replace("REPLIED", json.dumps(TALK)))
     with refused(message):
-        kind.on(executor)(talk, passages)
+        Library(executor)[f"{name}.prompt"](asked, json.loads(passages))
     assert executor.requests == []
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 from intrinsic_rows import CHAT, MAKERS, answerable, cited, judged, question_row, turns
+from json_files import table, write_lines
 from refusals import refused
 
 from selfrag.engines.base import EngineLimits
@@ -63,28 +64,27 @@ def gold(name, record):
     return learned(name, parser(name)(record))[0]
 
 
-@pytest.mark.parametrize(
-    "degree, grade",
-    [
-        ({"score": 0.3}, "partial"),  # a score on a border is in the upper range
-        ({"score": 1}, "faithful"),
-        ({"score": 0.09}, "unfaithful"),
-        ({"label": "0.1-0.2"}, "partial"),
-        ({"label": "partial"}, "partial"),
-        ({"label": "unanswerable"}, "NA"),
-        ({"label": "NA"}, "NA"),
-    ],
-)
+DEGREES = """
+{"score": 0.3} | partial
+{"score": 1} | faithful
+{"score": 0.09} | unfaithful
+{"label": "0.1-0.2"} | partial
+{"label": "partial"} | partial
+{"label": "unanswerable"} | NA
+{"label": "NA"} | NA
+"""
+"""A score on a border is in the upper range."""
+
+
+@pytest.mark.parametrize("degree, grade", table(DEGREES))
 def test_degrees_of_faithfulness_are_learned_as_grades(degree, grade):
     record = judged(0)
-    record["sentences"] = [
-        {k: v for k, v in s.items() if k != "label"} | degree
-        for s in record["sentences"]
-    ]
+    for sentence in record["sentences"]:
+        del sentence["label"]
+        sentence |= json.loads(degree)
     row = parser("hallucination_detection")(record)
-    assert [target.text for target in learned("hallucination_detection", row)[1]] == [
-        f" {grade}"
-    ] * 2
+    _, targets = learned("hallucination_detection", row)
+    assert [target.text for target in targets] == [f" {grade}"] * 2
 
 
 def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch():
@@ -114,61 +114,47 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize(
-    "name, change, said",
-    [
-        (
-            "answerability",
-            {"label": "maybe"},
-            "'label' must be 'answerable' or 'unanswerable', not 'maybe'",
-        ),
-        ("answerability", {"conversation": turns("Q?", "A.")}, "ends with 'assistant'"),
-        ("answerability", {"conversation": []}, "empty"),
-        ("answerability", {"documents": "text"}, "'documents' must be a list"),
-        ("answerability", {"id": "a0"}, "occurs twice"),
-        ("query_rewrite", {"rewrite": " "}, "'rewrite' must be text"),
-        ("query_rewrite", {"changed": "yes"}, "'changed' must be true or false"),
-        ("hallucination_detection", {"label_level": "word"}, "'label_level'"),
-        (
-            "hallucination_detection",
-            {"sentences": [{"begin": 0, "end": 999, "label": "NA"}]},
-            "no stretch of",
-        ),
-        (
-            "hallucination_detection",
-            {"sentences": [{"begin": 0, "end": 3, "label": "so-so"}]},
-            "unknown label 'so-so'",
-        ),
-        (
-            "hallucination_detection",
-            {"sentences": [{"begin": 0, "end": 3, "score": 1.5}]},
-            "score' must be less than or equal to 1",
-        ),
-        ("citation_generation", {"citations": [STRANGE]}, "no document of this row"),
-        ("citation_generation", {"citations": [7]}, "'citations.0' must be an object"),
-    ],
-)
+BAD = """
+answerability | {"label": "maybe"} | 'label' must be 'answerable' or 'unanswerable', not 'maybe'
+answerability | {"conversation": [{"role": "assistant", "content": "A."}]} | ends with 'assistant'
+answerability | {"conversation": []} | empty
+answerability | {"documents": "text"} | 'documents' must be a list
+answerability | {"id": "a0"} | occurs twice
+query_rewrite | {"rewrite": " "} | 'rewrite' must be text
+query_rewrite | {"changed": "yes"} | 'changed' must be true or false
+hallucination_detection | {"label_level": "word"} | 'label_level'
+hallucination_detection | {"sentences": [{"begin": 0, "end": 999, "label": "NA"}]} | no stretch of
+hallucination_detection | {"sentences": [{"begin": 0, "end": 3, "label": "so-so"}]} | unknown label 'so-so'
+hallucination_detection | {"sentences": [{"begin": 0, "end": 3, "score": 1.5}]} | must be less than or equal to 1
+citation_generation | {"citations": [STRANGE]} | no document of this row
+citation_generation | {"citations": [7]} | 'citations.0' must be an object
+"""
+STRANGE = '{"doc_id": "zz", "response_begin": 0, "response_end": 1, "doc_begin": 0, "doc_end": 1}'
+
+
+@pytest.mark.parametrize("name, change, said", table(BAD))
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, said):
     make = MAKERS[name][1]
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(make(0)) + "\n" + json.dumps(make(1) | change) + "\n")
+    bad = make(1) | json.loads(change.replace("STRANGE", STRANGE))
+    write_lines(path, [make(0), bad])
     with refused(said) as caught:
         read_labelled(path, name)
     assert f"{path}:2: " in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "change, said",
-    [
-        ({"label": "E"}, "names none of the 4 options"),
-        ({"options": ["a", "a"]}, "at least two different"),
-        ({"options": "a"}, "'options' must be a list"),
-        ({"question": ""}, "'question' must be text"),
-    ],
-)
+BAD_QUESTIONS = """
+{"label": "E"} | names none of the 4 options
+{"options": ["a", "a"]} | at least two different
+{"options": "a"} | 'options' must be a list
+{"question": ""} | 'question' must be text
+"""
+
+
+@pytest.mark.parametrize("change, said", table(BAD_QUESTIONS))
 def test_bad_questions_are_refused(change, said):
     with refused(said):
-        parse_question(question_row(0) | change)
+        parse_question(question_row(0) | json.loads(change))
 
 
 def test_an_option_that_is_given_twice_is_one_option():

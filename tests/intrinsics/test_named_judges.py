@@ -5,7 +5,8 @@ import pickle
 
 import pytest
 from answering import failing, judging, scoring
-from json_files import write_json
+from intrinsic_rows import turns
+from json_files import table, write_json
 from refusals import refused
 from written import PROMPTING, TWO_WAYS, Searches, passages, run, scripted
 
@@ -36,8 +37,7 @@ from selfrag.reflection.weights import Weights
 from selfrag.runtime import finish
 
 D1, D2 = passages("d1", "d2")
-ASKED = [{"role": "user", "content": "Q"}]
-ANSWERED = [*ASKED, {"role": "assistant", "content": "It is. It was."}]
+ASKED, ANSWERED = turns("Q"), turns("Q", "It is. It was.")
 JUDGED = {
     "[Retrieval]<d1>": "{~isrel .2 .8}x",
     "[Retrieval]<d2>": "{~isrel .9 .1}x",
@@ -107,26 +107,26 @@ def test_a_requirement_of_tokens_is_a_hard_constraint():
     assert check(ASKED, [D1, D2], requirement="isrel=Relevant").met == pytest.approx(
         0.9
     )
-    for turns, requirement, message in (
+    for said, requirement, message in (
         (ANSWERED, "be polite", "reflection tokens check a constraint such as"),
         (ANSWERED, "issup=polite", "unknown issup label 'polite'"),
         (ANSWERED, "retrieve=Retrieval", "can be constrained"),
         (ASKED, "issup=Fully supported", "judges a reply"),
     ):
         with refused(message):
-            check(turns, [D1], requirement=requirement)
+            check(said, [D1], requirement=requirement)
 
 
 def test_words_judge_without_a_model():
     passage = Passage("tea", "Green tea is brewed at 80 degrees.")
-    turns = [{"role": "user", "content": "How hot is green tea brewed?"}]
+    asked = "How hot is green tea brewed?"
     bare = scoring()
-    result = Library(bare)["answerability.overlap"](turns, [passage, D1])
+    result = Library(bare)["answerability.overlap"](asked, [passage, D1])
     judged = (result.judge, result.judgment.source, result.judgment.evidence)
     assert judged == ("overlap", JudgmentSource.WORDS, "tea")
     assert result.answerable == pytest.approx(0.75)
-    turns.append({"role": "assistant", "content": "At 80 degrees. At noon."})
-    faithful = Library(bare)["hallucination_detection.overlap"](turns, [passage])
+    said = turns(asked, "At 80 degrees. At noon.")
+    faithful = Library(bare)["hallucination_detection.overlap"](said, [passage])
     assert [s.faithfulness for s in faithful.sentences] == [1.0, 0.0]
 
 
@@ -178,20 +178,17 @@ def test_the_default_follows_what_the_model_has():
     assert split_name("Context-Relevance.overlap") == ("context_relevance", "overlap")
 
 
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        (
-            "answerability.magic",
-            "unknown judge 'magic'; known: tokens, combined, adapter",
-        ),
-        ("answers.tokens", "unknown intrinsic 'answers'"),
-        ("query_rewrite.tokens", "query_rewrite cannot be judged by tokens"),
-        ("answerability.combined", "no weights were learned for this model"),
-        ("answerability.adapter", "the model has no adapter for it"),
-        ("uncertainty.tokens", "no calibrator was fitted"),
-    ],
-)
+MISSING = """
+answerability.magic | unknown judge 'magic'; known: tokens, combined, adapter
+answers.tokens | unknown intrinsic 'answers'
+query_rewrite.tokens | query_rewrite cannot be judged by tokens
+answerability.combined | no weights were learned for this model
+answerability.adapter | the model has no adapter for it
+uncertainty.tokens | no calibrator was fitted
+"""
+
+
+@pytest.mark.parametrize("name, message", table(MISSING))
 def test_what_a_model_does_not_have_is_refused(name, message):
     with refused(message):
         library()[name]
@@ -221,7 +218,7 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(
     result = judge(answer)
     assert result.certainty == pytest.approx(0.4 + 0.4 * (score - 2))
     assert (result.judge, result.judgment.source) == ("tokens", "token")
-    without = judge([*ASKED, {"role": "assistant", "content": "Sure."}])
+    without = judge(turns("Q", "Sure."))
     assert without.certainty is None
     assert "an answer of this library" in without.diagnostics[0].message
     model = SelfRAG(PROMPTING, scripted({"Q": TWO_WAYS}), judges=(judge,))
@@ -293,8 +290,8 @@ def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_as
         "[No Retrieval]Hm.": "{~isuse 1 0 0 0 0}x",
     }
     # somebody else wrote this
-    turns = [*ASKED, {"role": "assistant", "content": "Hm."}]
-    states = [read_input(turns, [D1]), read_input(turns)]
+    said = turns("Q", "Hm.")
+    states = [read_input(said, [D1]), read_input(said)]
     judging = TokenJudge(PROMPTING, ISUSE).judge(states)
     reflections = finish(judging, scripted({"Q": tree}))
     assert [one.judgments[0].label for one in reflections] == ["5", "1"]
@@ -372,7 +369,8 @@ def test_relevance_tokens_rerank_what_a_retriever_finds():
     tree = dict(JUDGED)
     scorer = JudgeScorer(TokenJudge(PROMPTING, ISREL), scripted({"Q": tree}))
     search = Searches(lambda query: [D1, D2])
-    assert RerankedRetriever(search, scorer)(["Q"], 1) == [[D2]]
+    ((best,),) = RerankedRetriever(search, scorer)(["Q"], 1)
+    assert (best.id, best.score) == ("d2", pytest.approx(0.7, abs=1e-3))
     tree["[Retrieval]<d1>"] = Failed("too long")
     with pytest.raises(EngineError, match="could not be read: too long"):
         scorer(["Q"], [[D1]])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import tiny
+from intrinsic_rows import turns
 from refusals import refused
 
 from retrieval.passage import Passage
@@ -38,14 +39,12 @@ QUESTION = "Which river flows through Paris?"
 ALL = {"mode": "always", "max_segments": 2, "segment_tokens": 12}
 
 
-@pytest.fixture(scope="module", params=["qwen", "llama"])
+@pytest.fixture(scope="module")
 def rag(request, tmp_path_factory):
-    folder = tiny.save_chat(
-        tmp_path_factory.mktemp("chat") / request.param, request.param
-    )
-    with SelfRAG.from_pretrained(
-        folder, engine="transformers", dtype="float32"
-    ) as loaded:
+    family = getattr(request, "param", "qwen")
+    folder = tiny.save_chat(tmp_path_factory.mktemp("chat") / family, family)
+    options = {"engine": "transformers", "dtype": "float32"}
+    with SelfRAG.from_pretrained(folder, **options) as loaded:
         yield loaded
 
 
@@ -54,18 +53,8 @@ def asked(answer):
     return answer.usage.prompt_tokens + answer.usage.generated_tokens
 
 
-def shown(rag, messages):
-    """A prompt of the chat model as text."""
-    model = rag.prompting
-    renderer = model.executor.renderer
-    return str(
-        renderer.text.surface(renderer.prompt(ChatPrompt(messages, extra=model.extra)))
-    )
-
-
-def test_the_prompt_is_the_models_own_template_with_the_passage_as_indented_data(
-    rag,
-):
+@pytest.mark.parametrize("rag", ["qwen", "llama"], indirect=True)
+def test_the_prompt_is_the_models_own_template_with_the_passage_as_indented_data(rag):
     state = JudgeInput(
         (Message("system", "Be brief."), Message("user", QUESTION)), (SEINE,)
     )
@@ -73,7 +62,9 @@ def test_the_prompt_is_the_models_own_template_with_the_passage_as_indented_data
         f"Question: {QUESTION}\n\nPassage: Seine\n  The Seine flows through Paris.\n  Question: none\n"
         "  Reply with yes.\n\nAnswer the question in a few short sentences. Use the passage."
     )
-    text = shown(rag, reflection_wording().messages(state))
+    model, renderer = rag.prompting, rag.prompting.executor.renderer
+    prompt = ChatPrompt(reflection_wording().messages(state), extra=model.extra)
+    text = str(renderer.text.surface(renderer.prompt(prompt)))
     if "<|im_start|>" in text:
         begin = f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
         # no chain of thought before a label
@@ -87,65 +78,43 @@ def test_the_prompt_is_the_models_own_template_with_the_passage_as_indented_data
         assert text == "<|begin_of_text|>" + "<|eot_id|>".join(turns)
 
 
-def test_an_answer_has_segments_citations_judgments_and_a_trace_that_rescores(
-    rag,
-):
-    answer = rag.generate(QUESTION, evidence=[SEINE, TEA], beam=2, **ALL)
+def test_an_answer_has_segments_citations_judgments_and_a_trace_that_rescores(rag):
+    given = {"evidence": [SEINE, TEA], "beam": 2, **ALL}
+    answer = rag.generate(QUESTION, **given)
     trace = answer.trace
-    assert [str(term) for term in trace.decoding.judges] == [
-        "prompt_isrel=isrel",
-        "prompt_issup=issup",
-        "prompt_isuse=isuse",
-    ]
-    assert answer.segments
-    assert (
-        answer.text[answer.segments[0].start : answer.segments[0].end]
-        == answer.segments[0].text
-    )
+    terms = "prompt_isrel=isrel, prompt_issup=issup, prompt_isuse=isuse"
+    assert ", ".join(map(str, trace.decoding.judges)) == terms
+    first = answer.segments[0]
+    assert answer.text[first.start : first.end] == first.text
     for node in trace.nodes:
         if node.status not in ("empty", "duplicate", "failed"):
-            judged = {
-                role: judgment
-                for role, judgment in node.judgments.items()
-                if judgment is not None
-            }
+            judged = {role: one for role, one in node.judgments.items() if one}
             assert set(judged) == {Role.RELEVANCE, Role.SUPPORT, Role.UTILITY}
-            assert all(
-                judgment.source is JudgmentSource.JUDGE for judgment in judged.values()
-            )
+            assert {one.source for one in judged.values()} == {JudgmentSource.JUDGE}
             assert 0 < node.likelihood <= 1
-    read = Trace.from_json(trace.to_json())
-    assert read.as_dict() == trace.as_dict()
-    exact = []
-    for weights in (Weights(), Weights(isrel=5), Weights(issup=-3), Weights(isuse=0)):
+    assert Trace.from_json(trace.to_json()).as_dict() == trace.as_dict()
+    exact = 0
+    for weights in (Weights(isrel=5), Weights(issup=-3), Weights(isuse=0)):
         rescored = answer.rescore(weights=weights)
-        fresh = rag.generate(
-            QUESTION, evidence=[SEINE, TEA], beam=2, weights=weights, **ALL
-        )
-        assert not rescored.exact or rescored.text == fresh.text
-        exact.append(rescored.exact)
-    assert any(exact)
+        if rescored.exact:
+            exact += 1
+            assert (
+                rescored.text == rag.generate(QUESTION, weights=weights, **given).text
+            )
+    assert exact
 
 
 def test_what_was_never_asked_makes_a_rescored_answer_inexact(rag):
-    light = rag.generate(
-        QUESTION,
-        evidence=[SEINE, TEA],
-        decoding=Decoding.light(max_segments=1, mode="always"),
-    )
-    assert [str(term) for term in light.trace.decoding.judges] == [
-        "prompt_isrel=isrel",
-        "prompt_issup=issup",
-    ]
+    given = {"evidence": [SEINE, TEA], "mode": "always", "max_segments": 1}
+    light = rag.generate(QUESTION, decoding=Decoding.light(), **given)
+    terms = "prompt_isrel=isrel, prompt_issup=issup"
+    assert ", ".join(map(str, light.trace.decoding.judges)) == terms
     assert light.rescore().exact
     assert not light.rescore(weights=Weights()).exact
     (decision,) = light.trace.decisions
     # the shortlist
-    assert [name for name, _ in decision.guardrails] == [
-        "isrel",
-        "isrel",
-    ]
-    full = rag.generate(QUESTION, evidence=[SEINE, TEA], max_segments=1, mode="always")
+    assert [name for name, _ in decision.guardrails] == ["isrel"] * 2
+    full = rag.generate(QUESTION, **given)
     assert full.rescore(weights=Weights(isuse=2)).exact
     assert asked(light) < asked(full)
 
@@ -162,9 +131,8 @@ def test_the_relevance_of_a_passage_is_asked_for_once(rag):
 
 def test_conversations_and_guardrails_work_as_with_tokens(rag):
     given = {"evidence": [SEINE], **ALL}
-    said = ("user", "Hello?"), ("assistant", "Hello."), ("user", QUESTION)
-    turns = [{"role": role, "content": text} for role, text in said]
-    assert rag.generate(turns, **given).question == QUESTION
+    said = turns("Hello?", "Hello.", QUESTION)
+    assert rag.generate(said, **given).question == QUESTION
     dropped = rag.generate(QUESTION, guardrails=["prompt_isrel<1:drop"], **given)
     assert dropped.reason == "every passage left out"
     segment = rag.generate(QUESTION, **given).segments[0]
@@ -176,29 +144,17 @@ def test_conversations_and_guardrails_work_as_with_tokens(rag):
 
 
 def test_options_have_exact_probabilities_and_every_critique(rag):
-    answer = rag.choose(
-        QUESTION,
-        ["Seine", "Seine river", "Thames"],
-        evidence=[SEINE, TEA],
-        mode="always",
-    )
-    assert answer.text in ("Seine", "Seine river", "Thames")
+    options, given = ["Seine", "Seine river", "Thames"], {"mode": "always"}
+    answer = rag.choose(QUESTION, options, evidence=[SEINE, TEA], **given)
     nodes = answer.trace.nodes
+    assert answer.text in options
     assert len(nodes) == 6
     assert sum(node.likelihood for node in nodes[:3]) == pytest.approx(1)
-    assert all(
-        len([j for j in node.judgments.values() if j is not None]) == 3
-        for node in nodes
-    )
+    for node in nodes:
+        assert len([*filter(None, node.judgments.values())]) == 3
     assert answer.rescore(weights=Weights(isrel=3)).exact
-    voted = rag.choose(
-        QUESTION,
-        ["a", "b"],
-        evidence=[SEINE],
-        mode="always",
-        aggregate="vote",
-        segment_tokens=5,
-    )
+    given |= {"aggregate": "vote", "segment_tokens": 5}
+    voted = rag.choose(QUESTION, ["a", "b"], evidence=[SEINE], **given)
     assert voted.text in {node.text.strip() for node in voted.trace.nodes}
 
 
@@ -222,16 +178,13 @@ def test_a_model_that_stops_without_a_word_ends_the_segment(rag):
 
 
 def test_the_judges_of_a_chat_model_have_names(rag):
-    turns = [
-        {"role": "user", "content": QUESTION},
-        {"role": "assistant", "content": "The Seine."},
-    ]
+    said = turns(QUESTION, "The Seine.")
     for name, labels in PROMPT_JUDGES.items():
-        (judgment,) = rag.judge(name, turns, [SEINE]).judgments
+        (judgment,) = rag.judge(name, said, [SEINE]).judgments
         assert judgment.labels == labels
         assert sum(judgment.distribution) == pytest.approx(1)
     with refused("'token_issup' .*prompt_retrieve"):
-        rag.judge("token_issup", turns, [SEINE])
+        rag.judge("token_issup", said, [SEINE])
     with refused("prompt_issup judges a reply"):
         rag.judge("prompt_issup", QUESTION, [SEINE])
 
@@ -286,15 +239,12 @@ def test_what_a_model_says_of_nothing_is_divided_out(rag):
     questions = set(reflection_wording().questions)
     both = {f"{name} without a passage" for name in ("retrieve_later", "isuse")}
     assert set(calibrated.scalings) == questions | both
-    turns = [
-        {"role": "user", "content": "N/A"},
-        {"role": "assistant", "content": "N/A"},
-    ]
+    said = turns("N/A", "N/A")
     nothing = [Passage("N/A", "N/A", "N/A")]
     for question, forms in EVIDENCE_FORMS.items():
         for form in forms:
             judge = calibrated.judges[judge_name(question)]
-            (judgment,) = rag.judge(judge, turns, nothing * form).judgments
+            (judgment,) = rag.judge(judge, said, nothing * form).judgments
             meant = [p for p in judgment.distribution if p > 0]
             even = [1 / len(meant)] * len(meant)
             assert meant == pytest.approx(even, abs=1e-4), (question, form)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from chat_server import ChatServer, said
-from json_files import write_lines
+from json_files import table, write_lines
 from refusals import refused
 from strange_server import MARKUP, THOUGHT
 from typer.testing import CliRunner
@@ -89,23 +89,12 @@ def test_a_server_without_log_probabilities_gives_whole_answers_with_citations_a
         sent = len(server.bodies)
     assert probes == 3
     assert (answer.text, answer.citations) == (TEXT, (SEINE,))
-    assert (answer.whole_answers, answer.exact, len(answer.segments)) == (
-        True,
-        False,
-        1,
-    )
-    judgments = answer.segments[0].judgments
-    assert {
-        role: judgment and judgment.label for role, judgment in judgments.items()
-    } == {
-        Role.RETRIEVE: "Retrieval",
-        Role.RELEVANCE: "Relevant",
-        Role.SUPPORT: "Fully supported",
-        Role.UTILITY: "5",
-    }
-    assert {judgment.source for judgment in judgments.values() if judgment} == {
-        JudgmentSource.HARD
-    }
+    assert (answer.whole_answers, answer.exact) == (True, False)
+    (segment,) = answer.segments
+    judgments = segment.judgments.values()
+    labels = ["Retrieval", "Relevant", "Fully supported", "5"]
+    assert [judgment.label for judgment in judgments] == labels
+    assert {judgment.source for judgment in judgments} == {JudgmentSource.HARD}
     assert {node.likelihood for node in answer.trace.nodes} == {0.0}
     assert not answer.rescore(weights=Weights(issup=3)).exact
     assert answer.usage.requests == sent - probes
@@ -163,25 +152,24 @@ def test_reasoning_stands_beside_the_answer_and_is_not_judged(message):
     assert THOUGHT not in seen
 
 
-REFUSED = "the model refused: "
+WITHOUT_TEXT = r"""
+{"content": null, "reasoning": "THOUGHT"} | length | reasoning used up the
+{"content": "<think>THOUGHT"} | stop | reasoning and no answer
+{"content": null, "refusal": "I\nmust not."} | stop | the model refused: I must not.
+{"content": null, "tool_calls": [{"id": "1"}]} | tool_calls | called a tool
+{"content": null} | content_filter | the model refused: the server's content filter
+{"content": ""} | stop | the model wrote nothing
+{"content": null} | null | the model wrote nothing
+"""
 
 
-@pytest.mark.parametrize(
-    "message, finish, note",
-    [
-        ({"content": None, "reasoning": THOUGHT}, "length", "reasoning used up the"),
-        ({"content": f"<think>{THOUGHT}"}, "stop", "reasoning and no answer"),
-        ({"content": None, "refusal": "I\nmust not."}, "stop", f"{REFUSED}I must not."),
-        ({"content": None, "tool_calls": [{"id": "1"}]}, "tool_calls", "called a tool"),
-        ({"content": None}, "content_filter", f"{REFUSED}the server's content filter"),
-        ({"content": ""}, "stop", "the model wrote nothing"),
-        ({"content": None}, None, "the model wrote nothing"),
-    ],
-)
+@pytest.mark.parametrize("message, finish, note", table(WITHOUT_TEXT))
 def test_a_reply_without_text_is_an_abstention_that_says_why(message, finish, note):
-    answer, _ = answer_of(message, finish)
+    given = None if finish == "null" else finish
+    answer, _ = answer_of(json.loads(message), given)
     assert (answer.text, answer.segments) == (Decoding.abstention, ())
-    reason = "the model refused" if note.startswith(REFUSED) else "no text"
+    refuses = note.startswith("the model refused")
+    reason = "the model refused" if refuses else "no text"
     assert (answer.abstained, answer.reason) == (True, reason)
     assert note in answer.note
     assert answer.finish == ("length" if finish == "length" else "stop")
@@ -253,18 +241,18 @@ def test_a_key_is_never_repeated(monkeypatch, caplog):
         assert "sk-very-secret" not in f"{raised.value!r} {rag!r} {caplog.text}"
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"engine": "vllm"}, "leave the engine out"),
-        ({"max_model_len": 9}, "no option 'max_model_len'"),
-        ({"continuation": "maybe"}, "continuation='maybe': choose one of auto, vllm"),
-        ({"judges": ["token_issup"]}, "no reflection tokens; ask for prompt_issup"),
-    ],
-)
+REFUSED = """
+{"engine": "vllm"} | leave the engine out
+{"max_model_len": 9} | no option 'max_model_len'
+{"continuation": "maybe"} | continuation='maybe': choose one of auto, vllm
+{"judges": ["token_issup"]} | no reflection tokens; ask for prompt_issup
+"""
+
+
+@pytest.mark.parametrize("options, message", table(REFUSED))
 def test_what_a_model_at_an_address_cannot_have(options, message):
     with ChatServer(model()) as server, refused(message):
-        SelfRAG.from_pretrained(f"any-model@{server.url}", **options)
+        SelfRAG.from_pretrained(f"any-model@{server.url}", **json.loads(options))
 
 
 @pytest.mark.parametrize(

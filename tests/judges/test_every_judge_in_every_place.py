@@ -3,7 +3,7 @@
 import io
 import json
 import math
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import pytest
 import tiny
 import tiny_judges
 from chat_server import ChatServer, said
-from intrinsic_rows import CHAT
-from json_files import write_json
+from intrinsic_rows import CHAT, turns
+from json_files import table, write_json
 from lora_on_the_spot import save_adapter
 from refusals import refused
 from starlette.testclient import TestClient
@@ -62,27 +62,25 @@ RADIUM = Passage(
 )
 TEA = Passage("tea", "Green tea is brewed at 80 degrees.", "Tea")
 QUESTION, REPLY = "Who discovered radium?", "Marie Curie discovered radium."
-TURNS = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": REPLY}]
-JUDGES = (
-    "token_isrel",
-    "token_issup",
-    "prompt_isrel",
-    "prompt_issup",
-    "hallucination_detection.prompt",
-    "hallucination_detection.adapter",
-    "hallucination_detection.overlap",
-    "context_relevance.prompt",
-    "answerability.overlap",
-    "uncertainty.prompt",
-    "adapter",
-    "nli",
-    "endpoint",
-    "critic-issup",
-    "critic-isrel",
-    "function",
-    "shouting",
-    "certainty",
-)
+TURNS = turns(QUESTION, REPLY)
+JUDGES = """token_isrel
+token_issup
+prompt_isrel
+prompt_issup
+hallucination_detection.prompt
+hallucination_detection.adapter
+hallucination_detection.overlap
+context_relevance.prompt
+answerability.overlap
+uncertainty.prompt
+adapter
+nli
+endpoint
+critic-issup
+critic-isrel
+function
+shouting
+certainty""".splitlines()
 PAGE = (Path(__file__).parents[2] / "docs/guides/judges.md").read_text(encoding="utf-8")
 OWN = PAGE.split('title="own_judge.py"\n')[1].split("```")[0]
 
@@ -157,8 +155,6 @@ MADE_IN_PYTHON = {
     "function",
     "certainty",
 }
-FINISHED, WRITTEN = "of a finished answer", "judges what is written"
-"""Why a cell cannot be."""
 
 
 def alone(world, judge, tmp_path):
@@ -242,9 +238,9 @@ def typed(world, judge, tmp_path):
                 kind(judge)
             continue
         task = kind(judge)
-        turns = TURNS if "assistant" in kind.needs.ends_with else TURNS[:1]
+        said = TURNS if "assistant" in kind.needs.ends_with else TURNS[:1]
         engine = judge.engine or world["rag"].engine
-        (reflection,) = finish(task.judge([kind.state(turns, [RADIUM])]), engine)
+        (reflection,) = finish(task.judge([kind.state(said, [RADIUM])]), engine)
         assert task.result(reflection).as_dict()["judge"] == judge.name
 
 
@@ -254,42 +250,28 @@ def generated(world, **options):
 
 
 def as_a_term(world, judge, tmp_path):
-    answer = generated(
-        world, judges=[judge.name], weights=Weights(judges={judge.name: 2.0})
-    )
+    name = judge.name
+    answer = generated(world, judges=[name], weights=Weights(judges={name: 2.0}))
+    plain = generated(world).trace.nodes
     nodes = [node for node in answer.trace.nodes if node.text.strip()]
     assert nodes
     for node in nodes:
-        assert node.judges[judge.name] is not None or judge.name in node.undefined
-        known = node.judges[judge.name]
-        plain = generated(world).trace.nodes[node.id]
+        known = node.judges[name]
+        assert known is not None or name in node.undefined
         if known is not None:
-            assert node.score == pytest.approx(
-                expected_score(node, {judge.name: (2.0, known)})
-            )
-        assert plain.text == node.text
+            expected = expected_score(node, (2.0, known))
+            assert node.score == pytest.approx(expected)
+        assert plain[node.id].text == node.text
 
 
-def expected_score(node, extra):
+def expected_score(node, *extra):
     """Eq. 4 by hand: the likelihood, and every defined critique times its weight, scaled to the sum of all weights."""
     weights = {Role.RELEVANCE: 1.0, Role.SUPPORT: 1.0, Role.UTILITY: 0.5}
-    terms = [
-        (weights[role], one.score)
-        for role, one in node.judgments.items()
-        if one is not None and seen(one)
-    ]
-    terms += [
-        (weight, judgment.score)
-        for weight, judgment in extra.values()
-        if seen(judgment)
-    ]
-    total = sum(weights.values()) + sum(weight for weight, _ in extra.values())
-    present = sum(weight for weight, _ in terms)
-    return node.likelihood + (
-        sum(weight * score for weight, score in terms) * total / present
-        if present
-        else 0.0
-    )
+    terms = [(weights[role], one) for role, one in node.judgments.items() if one]
+    known = [(weight, one) for weight, one in (*terms, *extra) if seen(one)]
+    total = sum(weights.values()) + sum(weight for weight, _ in extra)
+    score = sum(weight * one.score for weight, one in known) * total
+    return node.likelihood + score / (sum(weight for weight, _ in known) or 1)
 
 
 def seen(judgment):
@@ -311,8 +293,8 @@ def in_place_of_a_critique(world, judge, tmp_path):
         if judgment is None:
             assert judge.name in node.undefined
         else:
-            assert judgment.labels == of(world, judge.name).labels
-            assert node.score == pytest.approx(expected_score(node, {}))
+            assert judgment.labels == judge.labels
+            assert node.score == pytest.approx(expected_score(node))
 
 
 def as_a_guardrail(world, judge, tmp_path):
@@ -355,27 +337,17 @@ def as_a_labeller(world, judge, tmp_path):
 
 
 def as_a_metric(world, judge, tmp_path):
-    judge = copy_on(judge, world["rag"].engine)
+    # token judges have no engine of their own
+    judge.engine = judge.engine or world["rag"].engine
     item = Item("i1", QUESTION, answers=("Curie",), task="short_qa")
     record = Record(item, Output(REPLY, read=("radium",)), {"radium": RADIUM})
     judged = judge_judgments([record], judge)
-    values = [
-        value
-        for column in judged.parts.values()
-        for value in column.values()
-        if value is not None
-    ]
-    assert all(math.isfinite(part) for part, _ in values)
-    assert values or judge.name.startswith(MAYBE_NA)
+    values = [part for column in judged.parts.values() for part in column.values()]
+    numbers = [value[0] for value in values if value is not None]
+    assert all(map(math.isfinite, numbers))
+    assert numbers or judge.name.startswith(MAYBE_NA)
     if judge.role is Role.SUPPORT:
         assert entails(judge, [(RADIUM.text, REPLY)])[0] in (True, False, None)
-
-
-def copy_on(judge, engine):
-    """Token judges have no engine of their own."""
-    if judge.engine is None:
-        judge.engine = engine
-    return judge
 
 
 def as_a_reranker(world, judge, tmp_path):
@@ -388,53 +360,35 @@ def as_a_reranker(world, judge, tmp_path):
 
 MAYBE_NA = ("hallucination_detection.prompt", "hallucination_detection.adapter")
 """A random model may find that there is nothing to judge."""
-NO_GROUP = r"judges \w+, which is none of Retrieve"
 PLACES = {
-    "alone": (alone, lambda judge: None),
-    "command line": (on_the_command_line, lambda judge: None),
-    "http": (over_http, lambda judge: None),
-    "typed intrinsic": (typed, lambda judge: None),
-    "score term": (
-        as_a_term,
-        lambda judge: FINISHED if judge.scope is Scope.FINISHED else None,
-    ),
-    "in place": (
-        in_place_of_a_critique,
-        lambda judge: FINISHED if judge.scope is Scope.FINISHED else None,
-    ),
-    "guardrail": (
-        as_a_guardrail,
-        lambda judge: (
-            FINISHED
-            if judge.scope is Scope.FINISHED
-            else WRITTEN
-            if judge.role is Role.SUPPORT
-            else None
-        ),
-    ),
-    "critic augment": (
-        as_a_critic,
-        lambda judge: (
-            None if judge.role in (Role.SUPPORT, Role.RELEVANCE) else NO_GROUP
-        ),
-    ),
-    "critic label": (
-        as_a_labeller,
-        lambda judge: (
-            None if judge.role in (Role.SUPPORT, Role.RELEVANCE) else NO_GROUP
-        ),
-    ),
-    "metric": (
-        as_a_metric,
-        lambda judge: (
-            "no figure of an answer" if judge.scope is Scope.FINISHED else None
-        ),
-    ),
-    "reranker": (
-        as_a_reranker,
-        lambda judge: None if judge.scope is Scope.PASSAGE else WRITTEN,
-    ),
+    "alone": alone,
+    "command line": on_the_command_line,
+    "http": over_http,
+    "typed intrinsic": typed,
+    "score term": as_a_term,
+    "in place": in_place_of_a_critique,
+    "guardrail": as_a_guardrail,
+    "critic augment": as_a_critic,
+    "critic label": as_a_labeller,
+    "metric": as_a_metric,
+    "reranker": as_a_reranker,
 }
+
+
+def refusal_of(place, judge):
+    """Return why a judge cannot take this place; None if it can."""
+    finished = judge.scope is Scope.FINISHED
+    if place in ("score term", "in place", "guardrail") and finished:
+        return "of a finished answer"
+    if place == "guardrail" and judge.role is Role.SUPPORT:
+        return "judges what is written"
+    if "critic" in place and judge.role not in (Role.SUPPORT, Role.RELEVANCE):
+        return r"judges \w+, which is none of Retrieve"
+    if place == "metric" and finished:
+        return "no figure of an answer"
+    if place == "reranker" and judge.scope is not Scope.PASSAGE:
+        return "judges what is written"
+    return None
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -443,13 +397,9 @@ def test_a_judge_takes_its_place_or_is_refused_in_one_line(
     name, place, world, tmp_path
 ):
     judge = of(world, name)
-    run, refusal = PLACES[place]
-    why = refusal(judge)
-    if why is None:
-        run(world, judge, tmp_path)
-        return
-    with refused(why):
-        run(world, judge, tmp_path)
+    why = refusal_of(place, judge)
+    with nullcontext() if why is None else refused(why):
+        PLACES[place](world, judge, tmp_path)
 
 
 def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(
@@ -464,8 +414,8 @@ def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(
     for node in answer.trace.nodes:
         if node.passage is None or not node.text.strip():
             continue
-        turns = [TURNS[0], {"role": "assistant", "content": node.text.strip()}]
-        faithful = world["rag"].judge(of(world, name), turns, [node.passage])
+        said = turns(QUESTION, node.text.strip())
+        faithful = world["rag"].judge(of(world, name), said, [node.passage])
         scores = []
         for judgment in faithful.judgments:
             entailed, _ = judgment.distribution
@@ -491,14 +441,17 @@ def test_a_judge_that_cannot_take_part_is_refused_before_a_model_loads(refusal):
     assert "neither ranks nor guards" in refusal(f"{ask} query_rewrite")
 
 
-def test_judges_by_name(tmp_path):
-    for spec, message in (
-        ("oracle", "unknown judge 'oracle'; known: true, nli:MODEL"),
-        ("answerability", "of which model"),
-        ("json:loads", "is no judge"),
-        ("no_such_module:JUDGE", "cannot be imported"),
-        (f"nli:{tmp_path}/none", "no model at"),
-    ):
-        with refused(message):
-            open_named(spec)
+UNKNOWN = """
+oracle | unknown judge 'oracle'; known: true, nli:MODEL
+answerability | of which model
+json:loads | is no judge
+no_such_module:JUDGE | cannot be imported
+nli:nowhere/none | no model at
+"""
+
+
+@pytest.mark.parametrize("spec, message", table(UNKNOWN))
+def test_judges_by_name(spec, message):
+    with refused(message):
+        open_named(spec)
     assert open_named("words=answerability.overlap").name == "words"
