@@ -47,38 +47,11 @@ def served_llama(lora_adapter, tmp_path_factory):
     (model / "tokenizer_config.json").write_text(
         json.dumps(settings | {"chat_template": TEMPLATE})
     )
-    served = ServedVLLM(
-        *(
-            model,
-            folder / "log.txt",
-            "--max-model-len",
-            str(SERVED_CONTEXT),
-            "--dtype",
-            "float32",
-            "--enforce-eager",
-        ),
-        *(
-            "--max-num-seqs",
-            "8",
-            "--block-size",
-            "32",
-            "--kv-cache-memory-bytes",
-            str(50 << 20),
-        ),
-        *(
-            "--enable-prompt-tokens-details",
-            "--enable-scale-out",
-            "--enable-lora",
-            "--max-lora-rank",
-            "8",
-        ),
-        # one more than there are: see engine_arguments in selfrag/engines/vllm.py
-        *(
-            "--max-loras",
-            "2",
-        ),
-        *("--lora-modules", f"extra={lora_adapter}"),
-    )
+    # of adapters one more than there are: see engine_arguments in selfrag/engines/vllm.py
+    line = f"""--max-model-len {SERVED_CONTEXT} --dtype float32 --enforce-eager --max-num-seqs 8 --block-size 32
+    --kv-cache-memory-bytes {50 << 20} --enable-prompt-tokens-details --enable-scale-out --enable-lora
+    --max-lora-rank 8 --max-loras 2 --lora-modules extra={lora_adapter}"""
+    served = ServedVLLM(model, folder / "log.txt", *line.split())
     yield served
     served.kill()
 

@@ -48,7 +48,6 @@ def programs(folder):
     with subprocess.Popen(
         [sys.executable, __file__, address], stdout=subprocess.PIPE
     ) as server:
-        assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         yield folder
         server.kill()

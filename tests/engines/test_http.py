@@ -344,7 +344,6 @@ def test_one_failure_is_one_line_and_others_finish(load, server, fault, reason):
     base, failed, lora = serve(load(), [ask(3), ask(fault), ask(4, adapter="lora")])
     for one in (base, lora):
         assert (one.watched.tolist(), one.finish) == ([[-8.0, -9.0]] * 2, Finish.BUDGET)
-    assert isinstance(failed, Failed)
     assert reason in failed.reason
     assert "\n" not in failed.reason
     # only what may pass is sent again

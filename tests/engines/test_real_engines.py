@@ -176,7 +176,6 @@ def test_neither_a_bad_request_nor_the_end_of_one_touches_others(engine):
         ("does not fit", f"token id {vocabulary} is outside", "empty prompt"),
         strict=True,
     ):
-        assert isinstance(one, Failed)
         assert reason in one.reason
         assert "\n" not in one.reason
 

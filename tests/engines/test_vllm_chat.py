@@ -43,17 +43,9 @@ def folder(request, tmp_path_factory):
 def served(folder, tmp_path_factory):
     pytest.importorskip("vllm", reason="vllm is not installed")
     log = tmp_path_factory.mktemp("served") / "log.txt"
-    options = (
-        "--dtype",
-        "float32",
-        "--enforce-eager",
-        "--max-num-seqs",
-        "8",
-        "--max-model-len",
-        "2048",
-    )
-    cache = ("--kv-cache-memory-bytes", str(200 << 20))
-    server = ServedVLLM(folder, log, *options, *cache)
+    line = "--dtype float32 --enforce-eager --max-num-seqs 8 --max-model-len 2048"
+    line += f" --kv-cache-memory-bytes {200 << 20}"
+    server = ServedVLLM(folder, log, *line.split())
     warm = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 2}
     # the first request compiles kernels
     httpx.post(f"{server.url}/v1/completions", json=warm, timeout=600)

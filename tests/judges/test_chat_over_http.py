@@ -9,13 +9,12 @@ from chat_server import ChatServer, said
 from json_files import table, write_lines
 from refusals import refused
 from strange_server import MARKUP, THOUGHT
-from typer.testing import CliRunner
 
 from retrieval.passage import Passage
 from selfrag import Decoding, SelfRAG, Weights
-from selfrag.cli.main import app
 from selfrag.common.errors import DecodingError, EngineError
 from selfrag.decoding.trace import Trace
+from selfrag.experiments.self_interpretation.run import read_grid
 from selfrag.loading import model_address
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import Role
@@ -283,20 +282,24 @@ def test_a_server_that_is_not_there():
         )
 
 
-def test_ask_and_eval_on_the_command_line(tmp_path):
-    items = tmp_path / "items.jsonl"
+def test_commands_answer_with_a_server(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
     row = {"id": "1", "task": "short", "instruction": QUESTION, "answers": ["Seine"]}
     row["passages"] = [{"id": "seine", "title": "Seine", "text": SEINE.text}]
-    write_lines(items, [row])
+    write_lines(tmp_path / "items.jsonl", [row])
+    several = [row | {"id": str(n), "answers": [["Seine"]]} for n in range(3)]
+    write_lines(tmp_path / "grid.jsonl", several)
     with ChatServer(model()) as server:
-        name = f"any-model@{server.url}/v1"
-        asked = CliRunner().invoke(
-            app, ["ask", QUESTION, "--model", name, "--mode", "never"]
+        name = f"--model any-model@{server.url}/v1"
+        said, _ = command(f"selfrag ask {name} --mode never", QUESTION)
+        ran, _ = command(
+            f"selfrag eval run items.jsonl {name} --system selfrag -o runs"
         )
-        out = ["-o", str(tmp_path / "runs")]
-        ran = CliRunner().invoke(
-            app,
-            [*f"eval run {items} --model {name} --system selfrag".split(), *out],
-        )
-    assert (asked.exit_code, TEXT in asked.output) == (0, True), repr(asked.exception)
-    assert (ran.exit_code, "100" in ran.output) == (0, True), ran.output
+        line = "selfrag interpret run grid.jsonl -o grid --model any-model --cutoff 1"
+        line += " --order ranked --examples 0 --prompt direct --endpoint"
+        command(line, server.url)
+    assert TEXT in said
+    assert "100" in ran
+    grid = read_grid(tmp_path / "grid")
+    (record,) = grid.records(grid.cells[0])
+    assert (record["text"], record["error"]) == (TEXT, None)
