@@ -193,6 +193,29 @@ def test_dear_judges_judge_survivors_only_and_rejected_ones_are_replaced():
     assert not other.rescore(found.answer.trace.decoding.weights).exact
 
 
+def test_each_of_three_tiers_lets_more_through_where_the_next_one_runs_out():
+    tree = {
+        f"[Retrieval]<{name}>": (f"{name}.</s>", 0.9 - i / 10)
+        for i, name in enumerate("ABCD")
+    }
+
+    def rejecting(name, cost, text):
+        known = {text: says(0, 0, 1)}
+        return Scripted(name, lambda one: known.get(one.text, says(1, 0, 0)), cost)
+
+    critics = [
+        rejecting("x", 1, "C."),
+        rejecting("y", 2, "B."),
+        rejecting("z", 3, "A."),
+    ]
+    how = {"judges": ["x>=0.5", "y>=0.5", "z>=0.5"], "survivors": (1, 1, 1)}
+    found = judged_by(*critics, tree=tree, names="ABCD", mode="always", **how)
+    assert found.answer.text == "D."
+    asked = ["".join(state.text for state in critic.inputs) for critic in critics]
+    assert asked == ["A.B.C.D.", "A.B.D.", "A.D."]
+    assert found.answer.rescore() == found.answer
+
+
 def test_other_settings_are_exact_where_a_judge_has_room_for_all():
     tree = {
         "[Retrieval]<d1>": ("{isrel 1 0}A.{isuse 0 0 1 0 0}</s>", 0.9),

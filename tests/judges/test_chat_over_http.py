@@ -6,7 +6,7 @@ import re
 
 import pytest
 from chat_server import ChatServer, said
-from json_files import table, write_lines
+from json_files import read_lines, table, write_lines
 from refusals import refused
 from strange_server import MARKUP, THOUGHT
 
@@ -280,6 +280,18 @@ def test_a_server_that_is_not_there():
         SelfRAG.from_pretrained(f"any-model@{address}", retries=0).generate(
             QUESTION, evidence=[SEINE]
         )
+
+
+def test_a_judge_labels_the_cases_that_a_small_model_learns_from(tmp_path, command):
+    row = {"id": "0", "group": "IsRel", "instruction": QUESTION}
+    texts = [{"title": one.title, "text": one.text} for one in (SEINE, TEA)]
+    cases, out = tmp_path / "cases.jsonl", tmp_path / "out"
+    write_lines(cases, [row | {"id": one["title"], "evidence": one} for one in texts])
+    with ChatServer(model(logprobs=True)) as server:
+        judge = f"--load-judge prompt_isrel:any-model@{server.url}"
+        command(f"critic label {cases} {judge} -o {out}")
+    labelled = read_lines(out / "labelled.jsonl")
+    assert [row["label"] for row in labelled] == ["Relevant", "Irrelevant"]
 
 
 def test_commands_answer_with_a_server(tmp_path, monkeypatch, command):
