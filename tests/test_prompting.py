@@ -39,6 +39,15 @@ def test_a_layout_joins_a_task_and_its_question_as_in_the_training_data_and_leav
         )
 
 
+def test_earlier_turns_stand_before_the_prompt():
+    history = Turn("user", "Hi"), Turn("assistant", "Hello."), Turn("user", "Who?")
+    before = (
+        "### Instruction:\nHi\n\n### Response:\nHello.\n\n"
+        "### Instruction:\nWho?\n\n### Response:\n\n\n"
+    )
+    assert SELFRAG.turns(history) == before
+
+
 def test_a_prompt_starts_with_what_the_tokenizer_starts_with(prompting):
     ids = prompting.prompt("Who wrote it?")
     start = prompting.codec.bos_ids
