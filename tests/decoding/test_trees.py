@@ -291,6 +291,12 @@ def test_passages_are_cut_and_the_cut_is_noted():
     assert found.answer.trace.nodes[0].dropped_tokens == 155 + 86
 
 
+def test_one_that_cannot_be_judged_comes_last():
+    failing = relevances() | {"[Retrieval]<d4>": Failed("no memory")}
+    (decision,) = run(failing, *RELEVANCE, **SHORTLIST).answer.trace.decisions
+    assert decision.passages == passages("d2", "d3")
+
+
 def test_what_does_not_fit_the_context_is_cut_or_fails_alone():
     small, huge = passages("d1")[0], Passage("d2", "x" * 200, "Title of d2")
     limits = EngineLimits(max_model_len=150, vocab_size=LIMITS.vocab_size)
@@ -321,12 +327,11 @@ RELEVANCE = {"d1": 0.2, "d2": 0.9, "d3": 0.4, "d4": 0.95}
 SHORTLIST = {"mode": "always", "shortlist": 4, "passages": 2, "max_segments": 1}
 
 
-def relevances(**changes):
-    written = {
+def relevances():
+    return {
         f"[Retrieval]<{name}>": f"{{isrel {p} {1 - p:.2f}}}From {name}.</s>"
         for name, p in RELEVANCE.items()
     }
-    return written | changes
 
 
 def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_knows():
