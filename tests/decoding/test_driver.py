@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from json_files import table
 from pump import at_once
 from refusals import refused
 from written import EOS, LIMITS, PROMPTING, Searches, model, passages, scripted, seen
@@ -111,26 +112,23 @@ def failing(error):
     return retrieve
 
 
-@pytest.mark.parametrize(
-    "retriever, reason",
-    [
-        (failing(ConnectionError("index is gone")), "ConnectionError: index is gone"),
-        (failing(UserError("no such index")), "no such index"),
-        (lambda queries, k: [], "<lambda> returned 0 lists for 1 query"),
-        (lambda queries, k: "x", "<lambda> returned str"),
-        (lambda queries, k: ["text"], "<lambda> for query 1 must be a list, not str"),
-        (
-            lambda queries, k: [["text"]],
-            "passage 1 from retriever <lambda> for query 1",
-        ),
-        (None, "no retriever: "),
-    ],
-)
+RETRIEVERS = """
+failing(ConnectionError("index is gone")) | ConnectionError: index is gone
+failing(UserError("no such index")) | no such index
+lambda queries, k: [] | <lambda> returned 0 lists for 1 query
+lambda queries, k: "x" | <lambda> returned str
+lambda queries, k: ["text"] | <lambda> for query 1 must be a list, not str
+lambda queries, k: [["text"]] | passage 1 from retriever <lambda> for query 1
+None | no retriever:
+"""
+
+
+@pytest.mark.parametrize("retriever, reason", table(RETRIEVERS))
 def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(
     retriever, reason
 ):
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
-    texts = ends(drive(decoders, scripted({"writing": SHORT}), retriever))
+    texts = ends(drive(decoders, scripted({"writing": SHORT}), eval(retriever)))
     assert texts[0].startswith("SearchError: search failed: ")
     assert reason in texts[0]
     assert texts[1] == "Short."

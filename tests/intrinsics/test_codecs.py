@@ -51,25 +51,18 @@ def test_what_is_taught_comes_back(name):
         ]
 
 
-@pytest.mark.parametrize(
-    "name, gold, said",
-    [
-        ("chat answerability", Gold(), "0 gold labels for 1 place"),
-        (
-            "chat citation_generation",
-            Gold(sources=((0,),)),
-            "1 gold lists for 3 sentences",
-        ),
-        (
-            "chat citation_generation",
-            Gold(sources=((-1,), (), ())),
-            "outside of 4 document sentences",
-        ),
-    ],
-)
+UNFIT = """
+answerability | Gold() | 0 gold labels for 1 place
+citation_generation | Gold(sources=((0,),)) | 1 gold lists for 3 sentences
+citation_generation | Gold(sources=((-1,), (), ())) | outside of 4 document sentences
+"""
+
+
+@pytest.mark.parametrize("name, gold, said", table(UNFIT))
 def test_gold_that_does_not_fit_is_refused(name, gold, said):
+    codec = KINDS[name].chat
     with refused(said):
-        CHAT[name].teach(CHAT[name].encode(STATE), gold)
+        codec.teach(codec.encode(STATE), eval(gold))
 
 
 # --- Requests -----------------------------------------------------------------------------------------------------

@@ -171,45 +171,35 @@ def by_fields(sent):
     return said(COUNTING if "continue_final_message" in sent else WHOLE)
 
 
+def without(reply):
+    return refusing("continue_final_message", "unknown field", reply)
+
+
 @pytest.mark.parametrize(
     "reply, routes, continuation, requests",
     [
         (by_fields, ("",), Continuation.FIELDS, 1),
-        (
-            refusing("continue_final_message", "unknown field", counts),
-            ("",),
-            Continuation.LAST_TURN,
-            2,
-        ),
+        (without(counts), ("",), Continuation.LAST_TURN, 2),
         (starts_again, ("",), Continuation.NONE, 3),
-        (
-            refusing("continue_final_message", "unknown field", starts_again),
-            ("",),
-            Continuation.NONE,
-            3,
-        ),
+        (without(starts_again), ("",), Continuation.NONE, 3),
         (counts, ("/v1/completions",), Continuation.COMPLETIONS, 3),
     ],
 )
 def test_how_a_server_goes_on_with_a_reply_is_found_once(
     reply, routes, continuation, requests
 ):
+    goes_on = continuation is not Continuation.NONE
+    request = ModelRequest(STATE, CHAT, 9, prefill="one, two, three, four,")
     with ChatServer(reply, routes=routes) as server:
         runs = executor(server)
-        assert runs.continues is (continuation is not Continuation.NONE)
-        assert (runs.continuation, len(server.bodies)) == (continuation, requests)
-        assert runs.continues is (continuation is not Continuation.NONE)
-        [result] = runs.run(
-            [ModelRequest(STATE, CHAT, 9, prefill="one, two, three, four,")]
-        )
-        assert (result.text, len(server.bodies)) == (
-            COUNTING if runs.continues else WHOLE,
-            requests + 1,
-        )
+        for _ in range(2):
+            assert runs.continues is goes_on
+            assert (runs.continuation, len(server.bodies)) == (continuation, requests)
+        [result] = runs.run([request])
+        assert result.text == (COUNTING if goes_on else WHOLE)
+        assert len(server.bodies) == requests + 1
         asked_to = json.dumps(server.bodies[-1])
-    assert ("write only what comes next" in asked_to) is (
-        continuation is Continuation.NONE
-    )
+    assert ("write only what comes next" in asked_to) is not goes_on
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from json_files import table
 from refusals import refused
 from transformers import AddedToken, AutoTokenizer, LlamaTokenizerFast
 
@@ -311,23 +312,22 @@ def test_weights_left_out_keep_their_default_and_nonsense_is_named():
             Weights.parse(text)
 
 
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        *(
-            ({"issup": value}, r"weight issup=.* is not a finite number")
-            for value in (math.nan, "1", True)
-        ),
-        *(
-            ({"judges": {name: 1.0}}, "no name of a judge")
-            for name in ("", "a b", "isrel", 3)
-        ),
-        *(({"judges": joined}, "give names of judges") for joined in (3, "nli")),
-    ],
-)
+NO_WEIGHTS = """
+{"issup": NaN} | weight issup=.* is not a finite number
+{"issup": "1"} | weight issup=.* is not a finite number
+{"issup": true} | weight issup=.* is not a finite number
+{"judges": {"": 1.0}} | no name of a judge
+{"judges": {"a b": 1.0}} | no name of a judge
+{"judges": {"isrel": 1.0}} | no name of a judge
+{"judges": 3} | give names of judges
+{"judges": "nli"} | give names of judges
+"""
+
+
+@pytest.mark.parametrize("given, message", table(NO_WEIGHTS))
 def test_what_is_no_weight_is_refused(given, message):
     with refused(message):
-        Weights(**given)
+        Weights(**json.loads(given))
 
 
 @pytest.mark.parametrize(
