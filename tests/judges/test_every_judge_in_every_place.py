@@ -446,7 +446,7 @@ oracle | unknown judge 'oracle'; known: true, nli:MODEL
 answerability | of which model
 json:loads | is no judge
 no_such_module:JUDGE | cannot be imported
-nli:nowhere/none | no model at
+nli:/nowhere/none | no model at
 """
 
 
