@@ -255,7 +255,7 @@ def said(codec):
             {
                 key: value
                 for key, value in fields.items()
-                if value or key not in ("prefill", "sentence")
+                if value or key not in ("prefill", "sentence", "seed")
             },
         )
         for gold in GOLD:
