@@ -47,13 +47,13 @@ def test_defect_01_inverted_retrieve_test(log_yes, log_no, right, action):
 
 def test_defect_02_literal_token_beside_the_probability():
     """Only the distribution where the decision is due counts, neither the text nor what greedy decoding emits later."""
-    found = run(
+    done = run(
         {"": "{~retrieve .1 .9 0}Sure![Retrieval]", "[No Retrieval]": "No search.</s>"},
         "d1",
     )
-    assert found.answer.text == "No search."
-    found = run({"": "{~retrieve .9 .1 0}Sure!", D1: "[Relevant]Searched.</s>"}, "d1")
-    assert found.answer.text == "Searched."
+    assert done.answer.text == "No search."
+    done = run({"": "{~retrieve .9 .1 0}Sure!", D1: "[Relevant]Searched.</s>"}, "d1")
+    assert done.answer.text == "Searched."
 
 
 def test_defect_03_utility_read_from_the_wrong_ids():
@@ -68,9 +68,9 @@ def test_defect_03_utility_read_from_the_wrong_ids():
 def test_defect_04_sequence_score_silently_off():
     """Equal critiques: the more likely candidate ranks first."""
     tree = {D1: ("[Relevant]Unlikely.</s>", 0.1), D2: ("[Relevant]Likely.</s>", 0.9)}
-    found = run(tree, "d1", "d2", **ALWAYS)
-    assert found.answer.text == "Likely."
-    assert found.node("Likely.").score - found.node("Unlikely.").score == pytest.approx(
+    done = run(tree, "d1", "d2", **ALWAYS)
+    assert done.answer.text == "Likely."
+    assert done.node("Likely.").score - done.node("Unlikely.").score == pytest.approx(
         0.8
     )
 
@@ -86,13 +86,13 @@ def test_defect_05_sibling_leak():
         for text in "abc"
         for i in (1, 2, 3)
     }
-    found = run(tree, "d1", "d2", "d3", **ALWAYS, beam=3, history="text")
-    later = found.prompts[3:]
+    done = run(tree, "d1", "d2", "d3", **ALWAYS, beam=3, history="text")
+    later = done.prompts[3:]
     assert sorted(later) == sorted(
         f"{text}[Retrieval]<d{i}>" for text in "abc" for i in (1, 2, 3)
     )
-    for node in found.answer.trace.nodes[3:]:
-        assert node.text[0] == found.answer.trace.nodes[node.parent].text
+    for node in done.answer.trace.nodes[3:]:
+        assert node.text[0] == done.answer.trace.nodes[node.parent].text
 
 
 def test_defect_06_finished_answers_lost():
@@ -119,17 +119,17 @@ def test_defect_07_product_of_scores():
         + "".join(f"{i}[No Retrieval]" for i in range(n)): f"{n}{NO_MORE}"
         for n in range(3)
     }
-    found = run(line, mode="never", max_segments=3)
-    assert found.node("2").path_score == pytest.approx(found.node("0").score)
+    done = run(line, mode="never", max_segments=3)
+    assert done.node("2").path_score == pytest.approx(done.node("0").score)
     bad = {
         D1: (f"[Irrelevant]Bad.{POOR}{MORE}", 0.01),
         D2: ("{isrel .3 .7}Fair.</s>", 0.01),
         "Bad." + D1: (f"[Irrelevant]Worse.{POOR}</s>", 0.01),
         "Bad." + D2: (f"[Irrelevant]Worst.{POOR}</s>", 0.01),
     }
-    found = run(bad, "d1", "d2", **ALWAYS, history="text")
-    assert found.node("Bad.").score < 0
-    assert found.answer.text == "Fair."
+    done = run(bad, "d1", "d2", **ALWAYS, history="text")
+    assert done.node("Bad.").score < 0
+    assert done.answer.text == "Fair."
 
 
 def test_defect_08_a_missing_id_is_an_error_never_a_number():
@@ -190,15 +190,15 @@ def test_defect_11_decisions_from_decoded_text(monkeypatch):
     }
     plain = run(tree, "d1", "d2")
     monkeypatch.setattr(written, "PROMPTING", Prompting(Stripping(), VOCABULARY))
-    found = run(tree, "d1", "d2")
-    assert [r.prompt_ids for r in found.engine.requests] == [
+    done = run(tree, "d1", "d2")
+    assert [r.prompt_ids for r in done.engine.requests] == [
         r.prompt_ids for r in plain.engine.requests
     ]
     mine, theirs = (
-        [replace(n, text="") for n in one.answer.trace.nodes] for one in (found, plain)
+        [replace(n, text="") for n in one.answer.trace.nodes] for one in (done, plain)
     )
     assert mine == theirs
-    assert found.answer.text == "ONE. TWO. THREE."
+    assert done.answer.text == "ONE. TWO. THREE."
 
 
 def test_defect_12_meaning_flips_with_a_default():
@@ -252,8 +252,8 @@ def test_defect_15_max_depth_off_by_one():
         for n in (1, 2, 3)
     }
     for wanted, text in ((1, "1."), (2, "1. 2."), (3, "1. 2. 3.")):
-        found = run(tree, mode="never", max_segments=wanted)
-        assert (found.answer.text, found.answer.usage.requests) == (text, wanted)
+        done = run(tree, mode="never", max_segments=wanted)
+        assert (done.answer.text, done.answer.usage.requests) == (text, wanted)
 
 
 def test_defect_16_ratios_stay_within_bounds():
@@ -273,8 +273,8 @@ def test_defect_17_continue_cites_its_own_passage():
         "[Retrieval]<d3>": f"[Relevant]One.{KEEP}",
     }
     tree["[Retrieval]<d3>[Relevant]One.[Continue to Use Evidence]"] = "Two.</s>"
-    found = run(tree, "d1", "d3")
-    assert [s.citation.id for s in found.answer.segments if s.citation] == ["d3", "d3"]
+    done = run(tree, "d1", "d3")
+    assert [s.citation.id for s in done.answer.segments if s.citation] == ["d3", "d3"]
 
 
 def test_defect_18_citations_do_not_shift():
@@ -285,19 +285,19 @@ def test_defect_18_citations_do_not_shift():
         "s1.[Retrieval]<d0>": ("[Relevant]s2.</s>", 0.1),
     }
     search = {"Q": passages("d2"), "Q s1.": passages("d1", "d0")}
-    found = run(tree, search=search, **ALWAYS, history="text")
-    assert [(s.text, s.citation.id) for s in found.answer.segments if s.citation] == [
+    done = run(tree, search=search, **ALWAYS, history="text")
+    assert [(s.text, s.citation.id) for s in done.answer.segments if s.citation] == [
         ("s1.", "d2"),
         ("s2.", "d0"),
     ]
-    assert found.answer.cited_text() == "s1. [1] s2. [2]"
+    assert done.answer.cited_text() == "s1. [1] s2. [2]"
 
 
 def test_defect_19_last_character_is_kept():
     """Text is never cut to make room for a citation."""
-    found = run({D1: "[Relevant]It was 1990</s>"}, "d1", **ALWAYS)
-    assert found.answer.text == "It was 1990"
-    assert found.answer.cited_text() == "It was 1990 [1]"
+    done = run({D1: "[Relevant]It was 1990</s>"}, "d1", **ALWAYS)
+    assert done.answer.text == "It was 1990"
+    assert done.answer.cited_text() == "It was 1990 [1]"
 
 
 def test_defect_20_constraint_inside_the_search():
@@ -314,11 +314,11 @@ def test_defect_20_constraint_inside_the_search():
     free = run(tree, "d1", "d2", **settings)
     assert free.answer.text == "Wrong. w."
     assert free.node("Wrong.").score > free.node("Right.").score
-    found = run(
+    done = run(
         tree, "d1", "d2", **settings, forbid={"issup": "No support / Contradictory"}
     )
-    assert found.answer.text == "Right. More."
-    assert not any("Wrong." in prompt for prompt in found.prompts)
+    assert done.answer.text == "Right. More."
+    assert not any("Wrong." in prompt for prompt in done.prompts)
 
 
 def test_defect_21_no_reflection_token_survives_in_the_text():
@@ -330,9 +330,9 @@ def test_defect_21_no_reflection_token_survives_in_the_text():
         "[No Retrieval]": f"a{everything}[Continue to Use Evidence]",
         f"[No Retrieval]a{everything}[No Retrieval]": "b[Utility:5]</s>",
     }
-    found = run(tree, mode="never")
-    assert found.answer.text == "a" + "x" * 12 + " b"
-    assert not any(token in found.answer.text for token in TOKENS)
+    done = run(tree, mode="never")
+    assert done.answer.text == "a" + "x" * 12 + " b"
+    assert not any(token in done.answer.text for token in TOKENS)
 
 
 def test_defect_39_one_eos_does_not_stop_its_siblings():
@@ -345,8 +345,8 @@ def test_defect_39_one_eos_does_not_stop_its_siblings():
         "Onward.And more." + D1: ("[Relevant]End.</s>", 0.9),
         "Onward.And more." + D2: ("[Relevant]Fin.</s>", 0.9),
     }
-    found = run(tree, "d1", "d2", **ALWAYS, history="text")
-    assert found.answer.text == "Onward. And more. End."
+    done = run(tree, "d1", "d2", **ALWAYS, history="text")
+    assert done.answer.text == "Onward. And more. End."
 
 
 # Traps seen in the field (re-implementations), where the numbered cases do not cover them.

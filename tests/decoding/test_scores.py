@@ -66,9 +66,9 @@ Decoding.official(mode="always") | 0.9 + 0.75
 @pytest.mark.parametrize("policy, score", table(PRESETS))
 def test_scores_of_the_presets(policy, score):
     """One generated segment under each preset, worked by hand from the paper and from the published code."""
-    found = run({"[Retrieval]<d1>": WRITTEN}, "d1", policy=eval(policy))
+    done = run({"[Retrieval]<d1>": WRITTEN}, "d1", policy=eval(policy))
     expected = eval(score, vars(math))
-    assert found.node("5").score == pytest.approx(expected, abs=1e-6)
+    assert done.node("5").score == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_scalings_of_the_model_apply_unless_they_are_switched_off(
     monkeypatch.setattr(
         written, "PROMPTING", replace(written.PROMPTING, vocabulary=calibrated)
     )
-    found = run({"[Retrieval]<d1>": WRITTEN}, "d1", mode="always", **options)
-    assert found.node("5").judgments["isrel"].probability("Relevant") == pytest.approx(
+    done = run({"[Retrieval]<d1>": WRITTEN}, "d1", mode="always", **options)
+    assert done.node("5").judgments["isrel"].probability("Relevant") == pytest.approx(
         relevant
     )
-    assert found.node("5").judgments["issup"].distribution == pytest.approx(
+    assert done.node("5").judgments["issup"].distribution == pytest.approx(
         (0.6, 0.3, 0.1)
     )
 
@@ -141,8 +141,8 @@ def test_a_completion_that_ran_out_behind_its_segment_did_not_cut_it():
         "segment_tokens": 8,
     }
     for after_cut in ("end", "go_on"):
-        found = run(tree, "d1", after_cut=after_cut, **settings)
-        assert (found.answer.text, found.answer.finish) == ("One.", "stop")
+        done = run(tree, "d1", after_cut=after_cut, **settings)
+        assert (done.answer.text, done.answer.finish) == ("One.", "stop")
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_defect_14_every_mode_returns_a_value(policy, mode, count, text, thresho
     """Each mode x {0, 1, 2 passages} x {empty, normal output} x {threshold, none}, long and short form."""
     tree = {f"[Retrieval]<{name}>": f"[Relevant]{text}</s>" for name in ("d1", "d2")}
     tree |= {"": "{retrieve .9 .1 0}</s>", "[No Retrieval]": f"{text}</s>"}
-    found = run(
+    done = run(
         tree,
         evidence=passages("d1", "d2")[:count],
         policy=replace(policy, mode=mode, threshold=threshold),
     )
     abstains = count == 0 and mode != "never" and policy.without_evidence == "abstain"
-    assert (found.answer.text, found.answer.error) == (
+    assert (done.answer.text, done.answer.error) == (
         Decoding.abstention if abstains else text,
         None,
     )
@@ -237,9 +237,9 @@ def test_defect_40_option_likelihood():
             for end in ("", "[No support / Contradictory]")
         }
     # 2.5 * (0.8, 0.4) = (2, 1)
-    found = choose(table, "A", "B", weights=Weights(isrel=2.5))
-    assert found.answer.text == "B"
-    totals = {node.text: node.path_score for node in found.answer.trace.nodes}
+    done = choose(table, "A", "B", weights=Weights(isrel=2.5))
+    assert done.answer.text == "B"
+    totals = {node.text: node.path_score for node in done.answer.trace.nodes}
     assert totals == pytest.approx({"A": 1.1, "B": 1.9})
 
 
@@ -262,9 +262,9 @@ def test_the_engine_says_how_many_ids_one_request_may_watch():
     options = [chr(0x4E00 + i) for i in range(30)]
     table = {"[No Retrieval]": dict.fromkeys(options, 1 / 60) | {options[20]: 0.5}}
     table |= {f"[No Retrieval]{o}": NEUTRAL for o in options}
-    found = choose(table, *options, mode="never", limits=replace(LIMITS, max_watch=20))
-    assert found.answer.text == options[20]
-    assert max(len(request.watch_ids) for request in found.engine.requests) == 20
+    done = choose(table, *options, mode="never", limits=replace(LIMITS, max_watch=20))
+    assert done.answer.text == options[20]
+    assert max(len(request.watch_ids) for request in done.engine.requests) == 20
 
 
 @pytest.mark.parametrize("wrong", [[], ["A"], "AB", ["A", "A"], ["A", " "], ["A", 1]])

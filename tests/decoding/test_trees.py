@@ -102,7 +102,7 @@ def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds():
     assert seconds < 2
 
 
-# --- defects that an outside audit found: one named test each ------------------------------------------------------
+# --- defects that an outside audit done: one named test each ------------------------------------------------------
 
 
 @pytest.mark.parametrize("first, same", [(0.1, True), (None, False)])
@@ -204,16 +204,16 @@ def searched(tree, failing, **options):
 
 
 def test_a_later_search_that_fails_ends_the_answer_there_and_says_so():
-    found = searched(
+    done = searched(
         {f"[Retrieval]<d{i}>": "[Relevant]One.{retrieve 1 0 0}" for i in (1, 2)},
         "Q One.",
     )
     check_partial(
-        found.answer, "One.", "the search for segment 2 failed: the index is gone"
+        done.answer, "One.", "the search for segment 2 failed: the index is gone"
     )
-    assert [s.text for s in found.commits] == ["One."]
+    assert [s.text for s in done.commits] == ["One."]
     assert (
-        found.answer.trace.decisions[-1].reason
+        done.answer.trace.decisions[-1].reason
         == "mode=always; search failed: the index is gone"
     )
 
@@ -223,11 +223,11 @@ def test_a_later_search_that_fails_leaves_finished_hypotheses():
         "[Retrieval]<d1>": ("{isrel .9 .1}Whole.</s>", 0.9),
         "[Retrieval]<d2>": ("{isrel .5 .5}Half.{retrieve 1 0 0}", 0.5),
     }
-    found = searched(tree, "Q Half.")
-    assert (found.answer.text, found.answer.partial) == ("Whole.", None)
-    assert found.statuses() == {"Whole.": "finished", "Half.": "finished"}
+    done = searched(tree, "Q Half.")
+    assert (done.answer.text, done.answer.partial) == ("Whole.", None)
+    assert done.statuses() == {"Whole.": "finished", "Half.": "finished"}
     for other in (
-        found.answer.rescore(Weights(isrel=-9)),
+        done.answer.rescore(Weights(isrel=-9)),
         searched(tree, "Q Half.", weights=Weights(isrel=-9)).answer,
     ):
         assert (other.text, other.exact) == ("Half.", True)
@@ -252,10 +252,10 @@ def test_equal_queries_are_searched_once():
         for text in "AB"
         for i in (1, 2)
     }
-    found = run(tree, "d1", "d2", mode="always", history="text")
-    assert found.searches.batches == [["Q"], ["Q A", "Q B"], ["Q Same."]]
-    assert found.answer.text == "A Same. End."
-    assert found.answer.usage.searches == 4
+    done = run(tree, "d1", "d2", mode="always", history="text")
+    assert done.searches.batches == [["Q"], ["Q A", "Q B"], ["Q Same."]]
+    assert done.answer.text == "A Same. End."
+    assert done.answer.usage.searches == 4
 
 
 def test_a_wide_beam_is_rescored_as_it_was_decoded_the_earlier_of_equals_first():
@@ -287,8 +287,8 @@ def test_passages_are_cut_and_the_cut_is_noted():
     """Of 502 characters 160 are tokenised and 5 kept; the other 342 count as 86 tokens."""
     tree = {"[Retrieval]<paragraph>T\nxxx</paragraph>": "[Relevant]A.</s>"}
     evidence = [Passage("d1", "x" * 500, "T")]
-    found = run(tree, evidence=evidence, mode="always", passage_tokens=5)
-    assert found.answer.trace.nodes[0].dropped_tokens == 155 + 86
+    done = run(tree, evidence=evidence, mode="always", passage_tokens=5)
+    assert done.answer.trace.nodes[0].dropped_tokens == 155 + 86
 
 
 def test_one_that_cannot_be_judged_comes_last():
@@ -300,14 +300,14 @@ def test_one_that_cannot_be_judged_comes_last():
 def test_what_does_not_fit_the_context_is_cut_or_fails_alone():
     small, huge = passages("d1")[0], Passage("d2", "x" * 200, "Title of d2")
     limits = EngineLimits(max_model_len=150, vocab_size=LIMITS.vocab_size)
-    found = run(
+    done = run(
         {"[Retrieval]<d1>": "[Relevant]A.</s>"},
         evidence=[huge, small],
         mode="always",
         limits=limits,
     )
-    assert found.answer.text == "A."
-    (failed,) = [n for n in found.answer.trace.nodes if n.status == "failed"]
+    assert done.answer.text == "A."
+    (failed,) = [n for n in done.answer.trace.nodes if n.status == "failed"]
     assert "does not fit a context of 150" in failed.finish
     with pytest.raises(DecodingError, match=r"the model could not read the question: "):
         run({}, "d1", question="why " * 25_000, limits=limits)
@@ -315,12 +315,12 @@ def test_what_does_not_fit_the_context_is_cut_or_fails_alone():
     room = (
         len(run(tree, mode="never", max_segments=1).engine.requests[0].prompt_ids) + 4
     )
-    found = run(
+    done = run(
         tree,
         mode="never",
         limits=EngineLimits(max_model_len=room, vocab_size=LIMITS.vocab_size),
     )
-    assert (found.answer.text, found.node("1234").finish) == ("1234", "context")
+    assert (done.answer.text, done.node("1234").finish) == ("1234", "context")
 
 
 RELEVANCE = {"d1": 0.2, "d2": 0.9, "d3": 0.4, "d4": 0.95}
@@ -335,18 +335,18 @@ def relevances():
 
 
 def test_the_best_of_a_shortlist_are_written_from_after_prompts_that_the_engine_knows():
-    found = run(relevances(), *RELEVANCE, **SHORTLIST)
-    (decision,) = found.answer.trace.decisions
+    done = run(relevances(), *RELEVANCE, **SHORTLIST)
+    (decision,) = done.answer.trace.decisions
     assert decision.passages == passages("d4", "d2")
-    assert [node.text for node in found.answer.trace.nodes] == ["From d4.", "From d2."]
+    assert [node.text for node in done.answer.trace.nodes] == ["From d4.", "From d2."]
     judged = [
         (name, judgment.evidence, round(judgment.score, 2))
         for name, judgment in decision.guardrails
     ]
     assert judged == [("isrel", name, p) for name, p in RELEVANCE.items()]
 
-    asked = [request.prompt_ids for request in found.engine.requests]
-    assert [request.max_tokens for request in found.engine.requests] == [
+    asked = [request.prompt_ids for request in done.engine.requests]
+    assert [request.max_tokens for request in done.engine.requests] == [
         1,
         1,
         1,
