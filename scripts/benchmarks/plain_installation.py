@@ -21,11 +21,8 @@ from scripts.benchmarks.measure import Report
 from scripts.command import command
 
 QUESTION = "Who painted Guernica?"
-COMMANDS = {
-    "selfrag --help": ["--help"],
-    "selfrag ask --help": ["ask", "--help"],
-    "selfrag ask, a second time": ["ask", QUESTION, "--segments", "1"],
-}
+COMMANDS = {"selfrag --help": ["--help"], "selfrag ask --help": ["ask", "--help"]}
+FORMATS = ("float32", "int8")
 PORT = 8765
 
 
@@ -45,12 +42,18 @@ def main(
     """
     report = Report(out)
     program = str(environment / "bin" / "selfrag")
-    for name, words in COMMANDS.items():
+    commands = dict(COMMANDS)
+    for dtype in FORMATS:
+        words = ["ask", QUESTION, "--segments", "1", "--engine-set", f"dtype={dtype}"]
+        commands[f"selfrag ask, a second time, {dtype}"] = words
+    for name, words in commands.items():
         run([program, *words])  # reads files from the disk, and makes what is not there
         times = np.array([run([program, *words]) for _ in range(rounds)])
         wall, processor = np.median(times, axis=0)
         report.add(what=name, seconds=float(wall), processor=float(processor))
-    report.add(what="selfrag serve, one answer", MiB=memory_of_server(program))
+    for dtype in FORMATS:
+        name = f"selfrag serve, one answer, {dtype}"
+        report.add(what=name, MiB=memory_of_server(program, dtype))
     report.add(what="size of the environment", MB=size(environment) / 1e6)
     report.print()
 
@@ -66,9 +69,9 @@ def run(words: Sequence[str]) -> tuple[float, float]:
     return wall, used
 
 
-def memory_of_server(program: str) -> float:
+def memory_of_server(program: str, dtype: str) -> float:
     """Return the most memory of a server that has answered a question, in MiB."""
-    words = [program, "serve", "--port", str(PORT)]
+    words = [program, "serve", "--port", str(PORT), "--engine-set", f"dtype={dtype}"]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as server:  # noqa: S603
         try:
             ask(server)
