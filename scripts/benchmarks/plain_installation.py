@@ -44,7 +44,7 @@ def main(
     program = str(environment / "bin" / "selfrag")
     commands = dict(COMMANDS)
     for dtype in FORMATS:
-        words = ["ask", QUESTION, "--segments", "1", "--engine-set", f"dtype={dtype}"]
+        words = ["ask", QUESTION, "--segments", "1", "--dtype", dtype]
         commands[f"selfrag ask, a second time, {dtype}"] = words
     for name, words in commands.items():
         run([program, *words])  # reads files from the disk, and makes what is not there
@@ -71,7 +71,7 @@ def run(words: Sequence[str]) -> tuple[float, float]:
 
 def memory_of_server(program: str, dtype: str) -> float:
     """Return the most memory of a server that has answered a question, in MiB."""
-    words = [program, "serve", "--port", str(PORT), "--engine-set", f"dtype={dtype}"]
+    words = [program, "serve", "--port", str(PORT), "--dtype", dtype]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as server:  # noqa: S603
         try:
             ask(server)

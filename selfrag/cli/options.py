@@ -184,13 +184,14 @@ class EngineOptions:
     Attributes:
         name: vllm, transformers, onnx or http://HOST:PORT; by default vllm on a GPU, and the best one installed on a
             CPU (`ask`, `chat`, `mcp`: transformers, or onnx without torch, which start soonest).
-        dtype: number format of the weights; by default that of the checkpoint, but a fast one for float32 on a GPU.
+        dtype: number format of the weights, int8 with onnx; by default that of the checkpoint, but a fast one for
+            float32 on a GPU.
         deterministic: the same question gives the same bytes, again and in any batch; slower.
         settings: setting of the engine, KEY=VALUE, such as max_model_len=4096 or tensor_parallel_size=2.
     """
 
     name: str | None = None
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    dtype: Literal["float32", "bfloat16", "float16", "int8"] | None = None
     deterministic: bool = False
     settings: tuple[str, ...] = ()
 

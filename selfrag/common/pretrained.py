@@ -166,6 +166,10 @@ def own_code_refused(source: str | Path) -> UserError:
     )
 
 
+FORMATS = ("auto", "float32", "bfloat16", "float16")
+"""Number formats that transformers and vLLM compute in."""
+
+
 def number_format(choice: str, source: str | Path, device: str) -> NumberFormat:
     """Return the format to hold a checkpoint's weights in; on every device but `cpu` 16 bits are taken to be fast.
 

@@ -51,7 +51,7 @@ class TransformersConfig:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        check_choice("dtype", self.dtype, pretrained.FORMATS)
         check_int("max_batch", self.max_batch)
         if self.max_model_len is not None:
             check_int("max_model_len", self.max_model_len, 2)

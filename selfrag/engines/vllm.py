@@ -18,9 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.common.checks import check_float, check_int
+from selfrag.common.checks import check_choice, check_float, check_int
 from selfrag.common.errors import EngineError, UserError, count_of, require
-from selfrag.common.pretrained import number_format, own_code_refused, wants_own_code
+from selfrag.common.pretrained import (
+    FORMATS,
+    number_format,
+    own_code_refused,
+    wants_own_code,
+)
 from selfrag.common.reading import user_path
 from selfrag.engines.adapters import VLLMAdapter, max_lora_rank, read_adapter
 from selfrag.engines.base import BaseEngine, EngineLimits, Ticket, check_model
@@ -169,6 +174,7 @@ class VLLMConfig:
             check_int("max_model_len", self.max_model_len)
         if self.max_num_seqs is not None:
             check_int("max_num_seqs", self.max_num_seqs)
+        check_choice("dtype", self.dtype, FORMATS)
         check_int("tensor_parallel_size", self.tensor_parallel_size)
         check_float(
             "gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True
