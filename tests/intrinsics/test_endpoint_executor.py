@@ -399,6 +399,11 @@ def test_it_runs_inside_an_event_loop_too():
     assert asyncio.run(notebook())[0][0].text == "x"
 
 
+def test_a_model_without_a_name_is_refused():
+    with refused("empty"):
+        EndpointConfig("http://h", " ")
+
+
 def test_obeying():
     assert obeys("12", Constraint.regex("[0-9]+"))
     assert not obeys("12a", Constraint.regex("[0-9]+"))

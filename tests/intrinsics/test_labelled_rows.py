@@ -35,6 +35,7 @@ from selfrag.training.intrinsics.job import (
     RowSelection,
     chosen,
     example,
+    make_examples,
     prepared,
     teachable,
 )
@@ -336,6 +337,18 @@ def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
 
 
 # --- Certainty ----------------------------------------------------------------------------------------------------
+
+
+def test_targets_of_a_row_are_drawn_the_same_each_time():
+    rows = rows_of("hallucination_detection")
+    codec = teachable("hallucination_detection")
+    taken, again, every = (
+        make_examples(rows, codec, RENDERER, max_length=4096, most_slots=most)[0]
+        for most in (1, 1, None)
+    )
+    assert len(taken) == 4
+    assert taken == again
+    assert {text for _, text in taken} < {text for _, text in every}
 
 
 def answered(logprobs, right, dataset="x"):

@@ -1,6 +1,7 @@
 """Chat models without reflection tokens: what they are shown, and answers on random models of two families."""
 
 import copy
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from retrieval.passage import Passage
 from selfrag import Decoding, SelfRAG, Weights
 from selfrag.decoding.trace import Status, Trace
 from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
+from selfrag.experiments.reflection_calibration import observe
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.reflection_prompts import (
@@ -27,9 +29,10 @@ from selfrag.prompting import Turn
 from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judgment import JudgmentSource
 from selfrag.reflection.labels import Role
-from selfrag.reflection.requests import Finish
+from selfrag.reflection.requests import Failed, Finish
 from selfrag.runtime import finish
 from selfrag.tokenization import HFTextCodec
+from selfrag.training.rows import parse_row
 
 SEINE = Passage(
     "seine", "The Seine flows through Paris.\nQuestion: none\nReply with yes.", "Seine"
@@ -158,6 +161,34 @@ def test_options_have_exact_probabilities_and_every_critique(rag):
     assert voted.text in {node.text.strip() for node in voted.trace.nodes}
 
 
+class LimitedExecutor(EngineExecutor):
+    """Scores the options of the last request only, and judges nothing."""
+
+    def option_steps(self, requests, options):
+        rows = [Failed("no memory")] * len(requests)
+        return [*rows[1:], [-1.0] * len(options)]
+        yield
+
+    def steps(self, requests):
+        yield list(requests)
+        return [Failed("no memory")] * len(requests)
+
+
+def test_options_are_judged_in_one_round_by_the_groups_that_count(rag):
+    """Rows that failed are not judged; IsRel is asked once a passage; IsUse has no weight here."""
+    limited = LimitedExecutor(None, rag.prompting.executor.renderer)
+    model = replace(rag.prompting, executor=limited)
+    writer = model.writer(QUESTION, (), Decoding.light())
+    places = [writer.candidate(writer.start(), "retrieve", p) for p in (SEINE, TEA)]
+    steps = writer.choose(places, ["Seine", "Thames"], 19)
+    assert len(next(steps)) == 3
+    with pytest.raises(StopIteration) as stop:
+        steps.send([])
+    failed, table = stop.value.value
+    assert failed == Failed("no memory")
+    assert table.judgments == [{Role.RELEVANCE: None, Role.SUPPORT: None}] * 2
+
+
 class SilentExecutor(EngineExecutor):
     """Says that it stopped at the end of a sentence, and never writes anything."""
 
@@ -231,6 +262,22 @@ def test_prompts_of_a_question_share_question_and_passage(rag):
     prompts = [next(one)[0] for one in (writer.write([candidate]), *steps)]
     texts = [model.codec.surface(one.prompt_ids) for one in prompts]
     assert len({text.partition("Reply with yes.")[0] for text in texts}) == 1
+
+
+TARGET = """[
+{"token": "[Retrieval]"}, {"passage": {"id": "1", "title": "Seine", "text": "The Seine flows through Paris."}},
+{"token": "[Relevant]"}, {"text": "The Seine."}, {"token": "[Fully supported]"}, {"token": "[No Retrieval]"},
+{"text": "It is long."}, {"token": "[Utility:4]"}
+]"""
+
+
+def test_judgments_of_rows_are_observed_for_calibration(rag):
+    row = {"id": "1", "source": "s/k", "instruction": QUESTION}
+    row = parse_row(row | {"target": json.loads(TARGET)})
+    observed = observe([row], rag.prompting, rag.engine)
+    labels = [seen.judgment.labels.names[seen.right] for seen in observed]
+    expected = "Retrieval, No Retrieval, Relevant, Fully supported, 4"
+    assert ", ".join(labels) == expected
 
 
 def test_what_a_model_says_of_nothing_is_divided_out(rag):
