@@ -28,3 +28,21 @@ def write_lines(path, values):
 def table(text):
     """Return the cells of a table: a row a line, and ` | ` between cells."""
     return [line.split(" | ") for line in text.strip("\n").split("\n")]
+
+
+def parse_table(text):
+    """Return the rows of a `table` as values: of their JSON, or else as they stand. An indented line goes on."""
+    rows = table(text.replace("\n    ", " "))
+    return [tuple(_value(cell.strip()) for cell in row) for row in rows]
+
+
+def _value(cell):
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+def write_records(path, records):
+    """Write the dictionary of each record a line, and return the file."""
+    return write_lines(path, (record.as_dict() for record in records))

@@ -1,11 +1,7 @@
 """Runs to report on, made by the real runner on the scripted engine. Importable from the tests beside it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from hostile import HOSTILE
 from scripted_run import finetuned
@@ -13,43 +9,31 @@ from written import EOS, LIMITS, PROMPTING, ScriptedReply, reply, run, seen
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation import runner
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import read_task
-from selfrag.reflection.requests import Failed, Generate
+from selfrag.reflection.requests import Failed
 
 GOOD, FAIR = "{issup .8 .1 .1}{isuse 0 0 0 0 1}", "{issup .3 .5 .2}{isuse 0 0 .2 .8 0}"
 LONG, SHORT, BROKEN = 3, 8, "Question 5?"
 NAMES = ("reflective", "finetuned")
 
 
-def row(number: int, kind: str) -> dict[str, Any]:
-    """A row of a data file in the schema of eval/dev; every third answer of a short file is Paris."""
-    passages = [
-        {
-            "id": f"d{i}",
-            "title": f"Title of d{i}",
-            "text": f"Text of d{i} <b>& so on</b>.",
-        }
-        for i in (1, 2)
-    ]
-    return {
-        "task": kind,
-        "id": f"{kind}-{number}",
-        "instruction": f"Question {number}?",
-        "answers": [
-            "Paris"
-            if kind == "short_qa"
-            else "Paris is the capital of France, and so it has been for long."
-        ],
-        "passages": passages,
-        "gold_passage_ids": ["d1"],
+def row(number, kind):
+    """A row of a data file in the schema of eval/dev."""
+    return json.loads(ROW.replace("KIND", kind).replace("NUMBER", str(number))) | {
+        "answers": ["Paris" if kind == "short_qa" else EXPLAINED]
     }
 
 
-def answers(request: Generate) -> ScriptedReply | Failed:
+EXPLAINED = "Paris is the capital of France, and so it has been for long."
+ROW = """{"task": "KIND", "id": "KIND-NUMBER", "instruction": "Question NUMBER?", "gold_passage_ids": ["d1"],
+ "passages": [{"id": "d1", "title": "Title of d1", "text": "Text of d1 <b>& so on</b>."},
+  {"id": "d2", "title": "Title of d2", "text": "Text of d2 <b>& so on</b>."}]}"""
+
+
+def answers(request):
     """Two segments from the better of two passages; the second segment only where the task allows one."""
     response = seen(request.prompt_ids).partition("### Response:\n")[2]
     if not response:
@@ -65,7 +49,7 @@ def answers(request: Generate) -> ScriptedReply | Failed:
     )
 
 
-def plain(request: Generate) -> ScriptedReply | Failed:
+def plain(request):
     """Paris for even questions; one question cannot be answered."""
     prompt = seen(request.prompt_ids)
     if BROKEN in prompt:
@@ -76,7 +60,7 @@ def plain(request: Generate) -> ScriptedReply | Failed:
     )
 
 
-def make(folder: Path) -> list[Path]:
+def make(folder):
     """Two runs in `folder`, over `short.jsonl` and `long.jsonl` beside them."""
     files = []
     for name, kind, count in (("short", "short_qa", SHORT), ("long", "long_qa", LONG)):
@@ -101,7 +85,7 @@ def make(folder: Path) -> list[Path]:
     return [folder / name for name in NAMES]
 
 
-def trace(**options: Any) -> Trace:
+def trace(**options):
     """One decode of two segments with a beam."""
     return run(
         answers,
@@ -111,11 +95,11 @@ def trace(**options: Any) -> Trace:
     ).answer.trace
 
 
-def hostile(text: str) -> Trace:
+def hostile(text):
     """A trace with `text` wherever others can write."""
     made = trace()
 
-    def passage(old: Passage) -> Passage:
+    def passage(old):
         return Passage(
             f"{old.id}{text}", f"{old.text}{text}", f"{old.title}{text}", old.score
         )

@@ -3,14 +3,10 @@
 python scripted_run.py FOLDER SECONDS_PER_STEP
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
 
@@ -23,7 +19,7 @@ from selfrag.evaluation.systems import Untuned
 from selfrag.evaluation.task import SHORT
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.prompting import Chat
-from selfrag.reflection.requests import Failed, Generate
+from selfrag.reflection.requests import Failed
 
 ITEMS = tuple(
     Item(
@@ -42,19 +38,17 @@ BROKEN = "Question 5"
 class Slow(ScriptedEngine):
     """Serves three requests a step, the newest first, and takes its time."""
 
-    def __init__(
-        self, reply: Callable[[Generate], ScriptedReply | Failed], pause: float
-    ) -> None:
+    def __init__(self, reply, pause):
         super().__init__(reply, EOS, limits=LIMITS, batch=3)
         self.pause = pause
 
-    def step(self) -> Sequence[tuple[int, Any]]:
+    def step(self):
         time.sleep(self.pause)
         self._waiting = dict(reversed(self._waiting.items()))
         return super().step()
 
 
-def reply(request: Generate) -> ScriptedReply | Failed:
+def reply(request):
     """Paris for every third question; one question cannot be answered."""
     text = PROMPTING.codec.decode(
         [i for i in request.prompt_ids if i >= FIRST_CHARACTER]
@@ -67,14 +61,14 @@ def reply(request: Generate) -> ScriptedReply | Failed:
     )
 
 
-def data_file(folder: Path, *rows: Mapping[str, Any], name: str = "set.jsonl") -> Path:
+def data_file(folder, *rows, name="set.jsonl"):
     """A file of rows."""
     path = folder / name
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def finetuned(passages: int) -> Untuned:
+def finetuned(passages):
     """A system of a model that was fine-tuned without reflection tokens."""
     before, after = (
         tuple(PROMPTING.codec.encode(text))
@@ -85,7 +79,7 @@ def finetuned(passages: int) -> Untuned:
     )
 
 
-def job(folder: Path, **options: Any) -> RunJob:
+def job(folder, **options):
     """The run that all tests repeat."""
     return RunJob(
         finetuned(0),
@@ -95,9 +89,7 @@ def job(folder: Path, **options: Any) -> RunJob:
     )
 
 
-def start(
-    folder: Path, pause: float = 0.0, **options: Any
-) -> dict[str, dict[str, Any]]:
+def start(folder, pause=0.0, **options):
     """Run, or continue."""
     return run(job(folder, **options), [FILE], lambda: Slow(reply, pause))
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from answering import Answering
+from json_files import parse_table
 from refusals import refused
 
 from retrieval.passage import Passage
@@ -63,10 +64,8 @@ def test_citations_of_two_items():
 def test_an_abstention_cites_nothing_and_an_unanswerable_question_has_no_right_citation():
     precision, recall = get_metric("citation_precision"), get_metric("citation_recall")
     declined = Output("I don't know.", cited=("p1",))
-    assert (precision.part(SHORT, declined), recall.part(SHORT, declined)) == (
-        (0.0, 0.0),
-        (0.0, 1.0),
-    )
+    assert precision.part(SHORT, declined) == (0.0, 0.0)
+    assert recall.part(SHORT, declined) == (0.0, 1.0)
     assert precision.part(NO_ANSWER, Output("Because.", cited=("p1",))) == (0.0, 1.0)
     assert recall.part(NO_ANSWER, Output("Because.", cited=("p1",))) is None
     assert precision.part(Item("q", "?"), Output("x", cited=("p1",))) is None
@@ -85,19 +84,11 @@ def test_an_abstention_cites_nothing_and_an_unanswerable_question_has_no_right_c
 def test_pairs_by_hand():
     gold = [[Cited(0, "p", 0), Cited(0, "p", 1), Cited(1, "q", 0)], [Cited(0, "p", 2)]]
     given = [[Cited(0, "p", 1), Cited(1, "p", 0)], [Cited(0, "p", 2)]]
-    found = pair_figures(list(map(by_sentence, gold)), list(map(by_sentence, given)))
-    values = [
-        one.value for one in (found.precision, found.recall, found.f1, found.exact)
-    ]
-    assert values == pytest.approx([2 / 3, 2 / 4, 4 / 7, 0.5])
+    found = pair_figures([*map(by_sentence, gold)], [*map(by_sentence, given)])
+    assert (found.precision.value, found.exact.value) == pytest.approx((2 / 3, 0.5))
     # Gold (0, p), (1, q) and (0, p); given (0, p), (1, p) and (0, p).
-    found = pair_figures(list(map(by_passage, gold)), list(map(by_passage, given)))
-    assert (
-        found.precision.value
-        == found.recall.value
-        == found.f1.value
-        == pytest.approx(2 / 3)
-    )
+    found = pair_figures([*map(by_passage, gold)], [*map(by_passage, given)])
+    assert found.precision.value == found.recall.value == pytest.approx(2 / 3)
     assert pair_figures([set()], [set()]).exact.value == 1.0
     with pytest.raises(ValueError, match="shorter"):
         pair_figures([{1}], [])
@@ -117,55 +108,46 @@ class Letters:
         ]
 
 
+def claims(text):
+    """Read claims and what each cites, such as `ab < a b | g`."""
+    parts = (one.partition(" < ") for one in text.split(" | "))
+    return [CitedClaim(said, tuple(cited.split())) for said, _, cited in parts]
+
+
 def test_alce_by_hand():
-    response = [
-        # together: yes; a and b are needed, c is not: 1, 2 of 3
-        CitedClaim("ab", ("a", "b", "c")),
-        CitedClaim("d", ("d", "dx")),  # each alone is enough: 1, 2 of 2
-        CitedClaim("e", ("f",)),  # does not entail: 0, 0 of 1
-        CitedClaim("g"),  # cites nothing: 0
-    ]
+    """`ab` is entailed by all together, and `c` is not needed: 1, and 2 of 3; each is enough for `d`: 1, and 2 of 2.
+
+    `f` does not entail `e`: 0, and 0 of 1; `g` cites nothing: 0.
+    """
+    response = claims("ab < a b c | d < d dx | e < f | g")
     found, none = cites([response, []], Letters())
     assert none is None
     assert (found.recall, found.precision) == pytest.approx((2 / 4, 4 / 6))
     assert found.f1 == pytest.approx(2 * 0.5 * (4 / 6) / (0.5 + 4 / 6))
     # The fourth citation would have been enough, but is not read.
-    three, uncited = cites(
-        [[CitedClaim("z", ("a", "b", "c", "z"))], [CitedClaim("a")]], Letters()
-    )
-    assert [(one.recall, one.precision, one.f1) for one in (three, uncited) if one] == [
-        (0.0, 0.0, 0.0)
-    ] * 2
+    three, uncited = cites([claims("z < a b c z"), claims("a")], Letters())
+    for one in (three, uncited):
+        assert one.recall == one.precision == one.f1 == 0.0
 
 
 def test_the_judge_is_asked_in_rounds_for_what_is_needed_and_a_missing_verdict_leaves_a_response_out():
     judge = Letters()
-    cites(
-        [
-            [
-                CitedClaim("ab", ("a", "ab")),
-                CitedClaim("z", ("a", "b")),
-                CitedClaim("a", ("a",)),
-            ]
-        ]
-        * 2,
-        judge,
-    )
+    cites([claims("ab < a ab | z < a b | a < a")] * 2, judge)
     assert judge.rounds == [
         [("a\nab", "ab"), ("a\nb", "z"), ("a", "a")],
         [("a", "ab"), ("ab", "ab")],  # not of `z`, which is not recalled
         # ("ab", "ab") is what is left without the passage that does not entail, and is known already
     ]
-    unknown = [CitedClaim("a", ("a",)), CitedClaim("?", ("a",))]
-    uncited = [CitedClaim("?")]  # nobody needs to be asked
-    found = cites([unknown[:1], unknown, uncited], Letters())
+    unknown = claims("a < a | ? < a")
+    # nobody needs to be asked about what cites nothing
+    found = cites([unknown[:1], unknown, claims("?")], Letters())
     assert [None if one is None else one.f1 for one in found] == [1.0, None, 0.0]
 
 
 def test_claim_recall_by_hand():
     judge = Letters()
     found = claim_recall(
-        ["abc [1]", "", "ab", "ab"], [["a", "ac", "d"], ["a"], [], ["a", "?"]], judge
+        "abc [1]||ab|ab".split("|"), [["a", "ac", "d"], ["a"], [], ["a", "?"]], judge
     )
     assert found == [pytest.approx(2 / 3), 0.0, None, None]
     assert claim_recall([], [], judge) == []
@@ -227,9 +209,7 @@ def test_numbers_in_brackets_are_citations_of_the_first_line_where_a_caller_says
         "\u53e5\u4e00\u3002[1]\u3002\u53e5\u4e8c\u3002[2]",
     ],
 )
-def test_e6_a_full_stop_behind_a_citation_does_not_join_two_sentences(
-    said,
-):
+def test_e6_a_full_stop_behind_a_citation_does_not_join_two_sentences(said):
     claims = marked_sentences(said, list(PASSAGES.values()))
     assert [claim.passages for claim in claims] == [
         (premise(passage),) for passage in PASSAGES.values()
@@ -241,20 +221,11 @@ def grader(labels):
 
     def answer(request):
         (turn,), (slot,) = request.prompt.messages, request.slots
-        found = [
-            label
-            for pieces, label in labels.items()
-            if all(piece in turn.content for piece in pieces)
-        ]
-        if not found:
-            return Failed("no answer")
-        return Completion(
-            "",
-            "stop",
-            scores=(
-                tuple(math.log(0.9 if x == found[0] else 0.01) for x in slot.surfaces),
-            ),
-        )
+        for pieces, label in labels.items():
+            if all(piece in turn.content for piece in pieces):
+                shares = (math.log(0.9 if x == label else 0.01) for x in slot.surfaces)
+                return Completion("", "stop", scores=(tuple(shares),))
+        return Failed("no answer")
 
     executor = Answering(answer)
     return Grader(executor, "m"), executor
@@ -263,28 +234,34 @@ def grader(labels):
 def test_three_grades_of_support_as_longbench_cite_counts_them():
     judge, executor = grader(
         {
-            ("How far", "Goethe wrote Faust."): "fully",
-            ("How far", "He wrote it in Rome."): "partly",
-            ("How far", "It is prose."): "none",
-            ("The sentence is one", "Sentence: So much for that."): "no",
-            ("The sentence is one", "Sentence: It sold well."): "yes",
-            ("any key point", "By Goethe."): "relevant",
-            ("any key point", "A river."): "irrelevant",
+            (one, other): label
+            for one, other, label in parse_table("""
+How far | Goethe wrote Faust. | fully
+How far | He wrote it in Rome. | partly
+How far | It is prose. | none
+The sentence is one | Sentence: So much for that. | no
+The sentence is one | Sentence: It sold well. | yes
+any key point | By Goethe. | relevant
+any key point | A river. | irrelevant
+""")
         }
     )
+    goethe, river = ("By Goethe.",), ("A river.",)
     response = [
-        CitedClaim("Goethe wrote Faust.", ("By Goethe.", "A river.")),
-        CitedClaim("He wrote it in Rome.", ("By Goethe.",)),
-        CitedClaim("It is prose.", ("A river.",)),
-        CitedClaim("So much for that."),
-        CitedClaim("It sold well."),
+        CitedClaim("Goethe wrote Faust.", goethe + river),
+        CitedClaim("He wrote it in Rome.", goethe),
+        CitedClaim("It is prose.", river),
+        *claims("So much for that. | It sold well."),
     ]
     (found, nothing, silent) = judge.cites(
         ["Who?"] * 3, [response, [], [CitedClaim("It is blue.")]]
     )
     # (1 + 0.5 + 0 + 1 + 0) / 5 and 2 of 4 citations; without a grade there is no figure.
-    assert (found.recall, found.precision) == (0.5, 0.5)
-    assert (nothing.recall, nothing.precision, nothing.f1) == (0.0, 0.0, 0.0)
+    assert found.recall == 0.5
+    assert found.precision == 0.5
+    assert nothing.recall == 0.0
+    assert nothing.precision == 0.0
+    assert nothing.f1 == 0.0
     assert silent is None
     seen = [request.prompt.messages[0].content for request in executor.requests]
     # what a sentence cites is one support
@@ -327,7 +304,7 @@ def test_a_grader_breaks_answers_into_statements_and_is_asked_in_other_words(
 
 
 def test_a_model_says_who_does_not_know_and_rates_against_a_reference():
-    said = ["Nobody can tell from this.", "Perhaps Goethe, who knows.", "Goethe.", "?"]
+    said = "Nobody can tell from this.|Perhaps Goethe, who knows.|Goethe.|?".split("|")
     kinds = zip(said, ("unknown", "partly", "answer"), strict=False)
     states = [
         JudgeInput((Message("user", "Who wrote Faust?"), Message("assistant", one)))

@@ -41,8 +41,10 @@ def test_figures_are_sums_over_sums_and_items_without_a_part_do_not_count():
     plain, pooled, none = bootstrap(
         [[*means(1, 0), None], [(2.0, 4.0), (0.0, 0.0), (1.0, 2.0)], [None] * 3]
     )
-    assert (plain.value, plain.n) == (0.5, 2)
-    assert (pooled.value, pooled.n) == (0.5, 2)
+    assert plain.value == 0.5
+    assert plain.n == 2
+    assert pooled.value == 0.5
+    assert pooled.n == 2
     assert none is None
     assert bootstrap([[(0.0, 0.0)]]) == [None]
     with pytest.raises(ValueError, match="different numbers"):
@@ -74,18 +76,19 @@ def test_the_average_is_plain_and_its_files_are_drawn_apart():
 def test_tables_of_two_systems(runs, tmp_path):
     found = compare(read_runs(runs), against="finetuned")
     table = found.tables[0]
-    assert [(t.name, t.kind, t.items) for t in found.tables] == [
-        ("short", "short", 8),
-        ("long", "long", 3),
-    ]
+    told = [(t.name, t.kind, t.items) for t in found.tables]
+    assert told == [("short", "short", 8), ("long", "long", 3)]
     high, low = table.rows
     # Four of eight questions are even; the other system is always right.
-    assert (low.figures["contains"].value, high.figures["contains"].value) == (0.5, 1.0)
+    assert low.figures["contains"].value == 0.5
+    assert high.figures["contains"].value == 1.0
     difference = high.differences["contains"]
     assert difference.value == pytest.approx(0.5)
     assert difference.low > 0.1
-    assert (low.differences, low.failed, high.failed) == ({}, 1, 0)
-    assert any("failed: " in note for note in table.notes)
+    assert low.differences == {}
+    assert low.failed == 1
+    assert high.failed == 0
+    assert "failed: " in str(table.notes)
     assert "Items that failed count as wrong" in table.notes
     assert high.figures["citation_precision"].value == 1.0  # the better passage is gold
     assert high.differences["retrieval_rate"].value == 0.0
@@ -93,24 +96,18 @@ def test_tables_of_two_systems(runs, tmp_path):
     prompt, new, computed = [low.figures[name].value for name in effort]
     cached = read_manifest(runs[1])["files"]["short"]["result"]["cached_tokens"]
     assert 7 * (prompt + new) - cached == pytest.approx(8 * computed)  # one failed
-    both = [
-        one.rows[0].figures[name].value
-        for one, name in zip(found.tables, ("contains", "long_form"), strict=True)
-    ]
-    assert found.average.rows[0].figures["score"].value == pytest.approx(sum(both) / 2)
+    first, second = (one.rows[0].figures for one in found.tables)
+    both = (first["contains"].value + second["long_form"].value) / 2
+    assert found.average.rows[0].figures["score"].value == pytest.approx(both)
     # A headline that counts is not averaged with shares, and nothing is cited where there is nothing to cite.
-    run(
-        job(tmp_path),
-        [FILE, replace(FEW, name="texts", task=BIOGRAPHY)],
-        lambda: Slow(reply, 0.0),
-    )
+    files = [FILE, replace(FEW, name="texts", task=BIOGRAPHY)]
+    run(job(tmp_path), files, lambda: Slow(reply, 0.0))
     found = compare(read_runs([tmp_path]))
     assert found.average.rows[0].figures["score"].value == pytest.approx(1 / 3)
     assert found.average.notes == ("score is the mean of contains of set",)
-    assert any(
-        "60 of 60 items came without passages" in note for note in found.tables[0].notes
-    )
-    assert found.tables[0].rows[0].figures["citation_precision"] is None
+    table = found.tables[0]
+    assert "60 of 60 items came without passages" in str(table.notes)
+    assert table.rows[0].figures["citation_precision"] is None
 
 
 def test_answers_that_nobody_could_judge_are_counted(runs, tmp_path):
@@ -147,12 +144,8 @@ def test_every_rendering_holds_every_system_and_no_nan(runs):
     assert f"| {computed[0]:.1f} | {computed[0] / computed[1]:.2f} |" in text
     assert f"| {computed[1]:.1f} | 1.00 |" in text
     row = rows["short", "reflective", "contains"]
-    assert (row["value"], row["n"], row["against"], row["difference_value"]) == (
-        "1",
-        "8",
-        "finetuned",
-        "0.5",
-    )
+    wanted = {"value": "1", "n": "8", "against": "finetuned", "difference_value": "0.5"}
+    assert row.items() >= wanted.items()
     assert rows["short", "finetuned", "failed"]["value"] == "1"
     for rendering in (text, csv_text(found)):
         assert not re.search(r"\b([nN]a[nN]|None)\b", rendering)
@@ -160,11 +153,8 @@ def test_every_rendering_holds_every_system_and_no_nan(runs):
 
 def few(folder, file=FEW, **options):
     """A run of three items."""
-    run(
-        replace(job(folder, **options), identity={"name": folder.name}),
-        [file],
-        lambda: Slow(reply, 0.0),
-    )
+    work = replace(job(folder, **options), identity={"name": folder.name})
+    run(work, [file], lambda: Slow(reply, 0.0))
     return folder
 
 
@@ -201,20 +191,16 @@ def test_an_unfinished_an_older_and_a_damaged_run_is_named(tmp_path):
         read_run(path.parent)
 
 
-def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(
-    tmp_path,
-):
+def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(tmp_path):
     """The rows of an ablation beside an ordinary run of the same items, in either order."""
     metrics = FILE.task.metrics
     plain = few(tmp_path / "run")
-    added = few(
-        tmp_path / "row",
-        replace(FEW, task=replace(FILE.task, metrics=(*metrics, METRICS["words"]))),
-    )
-    headless = few(
-        tmp_path / "headless",
-        replace(FEW, task=replace(FILE.task, metrics=metrics[::-1])),
-    )
+
+    def measuring(*metrics):
+        return replace(FEW, task=replace(FILE.task, metrics=metrics))
+
+    added = few(tmp_path / "row", measuring(*metrics, METRICS["words"]))
+    headless = few(tmp_path / "headless", measuring(*metrics[::-1]))
     for folders in ((plain, added), (added, plain)):
         found = compare(read_runs(folders), against="run").tables[0]
         names = [metric.name for metric in metrics]
@@ -246,7 +232,8 @@ def test_an_interval_over_seeds_and_items_is_as_wide_as_both_say():
 def test_a_report_over_seeds_has_two_rows_more(runs):
     table = compare(read_runs(runs), seeds=True, against="finetuned").tables[0]
     items, both = table.rows[-2:]
-    assert [items.system, both.system] == [OVER_ITEMS, OVER_SEEDS]
+    assert items.system == OVER_ITEMS
+    assert both.system == OVER_SEEDS
     assert items.differences == both.differences == {}
     assert items.figures["contains"].value == both.figures["contains"].value
     assert len(table.rows) == len(runs) + 2
@@ -268,10 +255,8 @@ def test_wordings_of_a_question_are_one_item(tmp_path):
     together = read_run(often).files["set"]
     assert together.ids == once.ids
     assert together.scores["contains"] == ((5.0, 5.0), (0.0, 5.0), (0.0, 5.0))
-    contains = [
-        compare([run]).tables[0].rows[0].figures["contains"]
-        for run in read_runs([often])
-    ]
-    assert contains == [
-        compare(read_runs([tmp_path / "once"])).tables[0].rows[0].figures["contains"]
-    ]
+    often, once = (
+        compare(read_runs([tmp_path / name])).tables[0].rows[0].figures["contains"]
+        for name in ("often", "once")
+    )
+    assert often == once

@@ -1,5 +1,6 @@
 """Judges of entailment: models against themselves asked one pair at a time, prompts, intrinsics, critics, memory."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import tiny_judges
 from answering import Answering, scoring
 from chat_server import ChatServer, said
 from intrinsic_rows import save_chat_llama
+from json_files import parse_table
 from refusals import refused
 
 from critic.cases import Case
@@ -71,7 +73,8 @@ def test_true_says_what_the_model_writes_whatever_the_batch(tiny_true):
 def test_a_classifier_is_the_model_whatever_the_batch(tiny_nli, tmp_path):
     torch = pytest.importorskip("torch")
     judge = NLIJudge.load(str(tiny_nli))
-    assert (judge.label_name, judge.max_tokens) == ("entailment", 48)
+    assert judge.label_name == "entailment"
+    assert judge.max_tokens == 48
     found = judge.probabilities(PAIRS)
     for (known, claim), row in zip(PAIRS, found, strict=True):
         with torch.inference_mode():
@@ -88,12 +91,10 @@ def test_a_classifier_is_the_model_whatever_the_batch(tiny_nli, tmp_path):
     # the premise is cut, and never the hypothesis
     ids = judge._ids(("Ann " * 100, "it rained"))["input_ids"]
     assert len(ids) == len(judge._ids(("Ann", "it " * 100))["input_ids"]) == 48
-    assert judge.tokenizer.convert_ids_to_tokens(ids)[-4:] == [
-        "[SEP]",
-        "it",
-        "rained",
-        "[SEP]",
-    ]
+    assert (
+        judge.tokenizer.convert_ids_to_tokens(ids)[-4:]
+        == "[SEP] it rained [SEP]".split()
+    )
     one = NLIJudge.load(str(tiny_judges.save_classifier(tmp_path / "one", ("score",))))
     assert entails(one, PAIRS) == [row[0] >= 0.5 for row in one.probabilities(PAIRS)]
 
@@ -101,7 +102,8 @@ def test_a_classifier_is_the_model_whatever_the_batch(tiny_nli, tmp_path):
 def test_judges_by_name(tiny_nli, tiny_true, tmp_path):
     for kind, path in (("nli", tiny_nli), ("true", tiny_true)):
         found = open_judge(f"{kind}:{path}")
-        assert (found.name, found.identity()["kind"]) == (path.name, kind)
+        assert found.name == path.name
+        assert found.identity()["kind"] == kind
         assert set(found.identity()["files"]) >= {"config.json", "model.safetensors"}
     unclear = tiny_judges.save_classifier(tmp_path, ("LABEL_0", "LABEL_1", "LABEL_2"))
     for name, message in (
@@ -156,10 +158,8 @@ def test_an_endpoint_judges(monkeypatch):
         assert entails(
             found, [PAIR, ("It rained.", "It rained."), ("It snowed.", "It is.")]
         ) == [False, True, None]
-        assert (found.name, found.identity()["url"]) == (
-            "judge model-7b",
-            f"{server.url}/v1",
-        )
+        assert found.name == "judge model-7b"
+        assert found.identity()["url"] == f"{server.url}/v1"
         assert {body["model"] for body in server.bodies} == {"owner/model-7b"}
 
 
@@ -196,16 +196,10 @@ def test_the_hallucination_intrinsic_wants_every_sentence_faithful():
 
 
 def test_a_critic_calls_full_support_entailment(tmp_path, monkeypatch):
-    answers = {
-        "full": "Fully supported",
-        "part": "Partially supported",
-        "none": None,
-        "doubt": {
-            "Fully supported": 0.4,
-            "Partially supported": 0.3,
-            "No support / Contradictory": 0.3,
-        },
-    }
+    answers = json.loads("""{"full": "Fully supported",
+ "part": "Partially supported",
+ "none": null,
+ "doubt": {"Fully supported": 0.4, "Partially supported": 0.3, "No support / Contradictory": 0.3}}""")
     asked = []
 
     def shares(inputs):
@@ -235,10 +229,8 @@ def test_a_critic_calls_full_support_entailment(tmp_path, monkeypatch):
     monkeypatch.undo()
     # it is known before it is loaded: its verdicts may all be on disk
     found = judge_of(str(tmp_path))
-    assert (found.name, set(found.identity()["files"])) == (
-        f"critic {tmp_path.name}",
-        {"config.json"},
-    )
+    assert found.name == f"critic {tmp_path.name}"
+    assert set(found.identity()["files"]) == {"config.json"}
     with refused():
         entails(found, [PAIR])
 
@@ -264,10 +256,7 @@ def test_judges_in_process_by_name(tmp_path, monkeypatch):
     prompted.min_coverage = 0.0
     (verdict,) = entails(prompted, [PAIR])
     # the model is random, and its probabilities are exact
-    assert verdict in (
-        True,
-        False,
-    )
+    assert verdict in (True, False)
     faithful, splitter = open_judge(f"intrinsic:{model}"), load_splitter(str(model))
     names = (prompted.name, faithful.name, splitter.name)
     assert names == ("judge chat", "hallucination_detection on chat", "facts by chat")
@@ -288,7 +277,12 @@ def counting(model="m"):
 
 def test_verdicts_are_remembered_and_equal_pairs_asked_once(tmp_path):
     inner, again = counting(), counting()
-    pairs = [("ab", "a"), ("ab", "c"), ("ab", "a"), ("ab", "?")]
+    pairs = parse_table("""
+ab | a
+ab | c
+ab | a
+ab | ?
+""")
     for judge in (inner, again):
         assert Remembered(judge, tmp_path / "v.log").entails(pairs) == [
             True,
@@ -323,7 +317,5 @@ def test_a_killed_pass_goes_on_and_what_is_damaged_or_of_another_judge_is_refuse
         path.write_text(
             "".join([*path.read_text().splitlines(keepends=True)[:2], f"{damage}\n"])
         )
-        with refused(
-            r"v\.log:3: damaged",
-        ):
+        with refused(r"v\.log:3: damaged"):
             Remembered(counting(), path)

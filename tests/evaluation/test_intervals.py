@@ -1,11 +1,12 @@
 """Bootstrap intervals, AUC, classes and calibration by hand and against scikit-learn and torchmetrics; temperatures."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 import tiny
-from json_files import read_json
+from json_files import parse_table, read_json
 from refusals import refused
 
 from retrieval.passage import Passage
@@ -52,7 +53,8 @@ from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, Train
 def test_mean_with_its_interval():
     values = [1.0] * 60 + [0.0] * 40
     found = mean(values, seed=1)
-    assert (found.value, found.n) == (pytest.approx(0.6), 100)
+    assert found.value == pytest.approx(0.6)
+    assert found.n == 100
     # normal approximation: 0.6 +- 1.96 * sqrt(0.24 / 100) = 0.504 .. 0.696
     assert (found.low, found.high) == pytest.approx((0.504, 0.696), abs=0.02)
     assert found == mean(values, seed=1)
@@ -61,6 +63,7 @@ def test_mean_with_its_interval():
 def test_intervals_keep_a_width_where_all_items_agree():
     """Field audit E1. Of n equal values, the interval of Clopper and Pearson: (0.025)^(1/n) of all items hold it."""
     three, hundred = 0.025 ** (1 / 3), 0.025 ** (1 / 100)
+    flagged = classification("UUUAAA", "UUUAAA", ("U", "A")).classes["U"].precision
     cases = [
         (mean([1.0] * 3), three, 1.0),
         (mean([0.0] * 3), 0.0, 1 - three),
@@ -68,25 +71,14 @@ def test_intervals_keep_a_width_where_all_items_agree():
         (mean([0.0] * 100), 0.0, 1 - hundred),  # "rule of three": about 3.7 / n
         (mean([0.0] * 3, bounds=DIFFERENCE), three - 1, 1 - three),
         (pooled_auc([[0.9]] * 3, [[0.1]] * 3), three, 1.0),
-        # Only three of six are flagged, so three are behind the precision.
-        (
-            classification("UUUAAA", "UUUAAA", ("U", "A")).classes["U"].precision,
-            three,
-            1.0,
-        ),
+        (flagged, three, 1.0),  # only three of six are behind the precision
         # Kappa at total disagreement is -1 here, as both answers are equally frequent.
         (kappa([[(True, True)], [(False, False)]] * 50), 2 * hundred - 1, 1.0),
     ]
     for estimate, low, high in cases:
         assert (estimate.low, estimate.high) == pytest.approx((low, high)), estimate
     for unknown in (mean([7.0] * 3), mean([1.0] * 3, bounds=None)):
-        assert math.isnan(unknown.low)
-        assert math.isnan(unknown.high)
-
-
-def drawn(draws):
-    assert draws is not None
-    return draws
+        assert unknown.as_dict()["low"] is unknown.as_dict()["high"] is None
 
 
 def test_differences_and_clusters_keep_a_width_where_all_items_agree():
@@ -95,9 +87,8 @@ def test_differences_and_clusters_keep_a_width_where_all_items_agree():
     right = [(1.0, 1.0)] * 3
     wrong = [(0.0, 1.0)] * 3
     clustered = [(8.0, 8.0), (1.0, 1.0), (1.0, 1.0)]
-    first, second, rows, tokens = map(
-        drawn,
-        bootstrap([right, wrong, clustered, right], bounds=[SHARE, SHARE, SHARE, None]),
+    first, second, rows, tokens = bootstrap(
+        [right, wrong, clustered, right], bounds=[SHARE, SHARE, SHARE, None]
     )
     assert bracketed(first.estimate) == "100.0 [29.2, 100.0]"
     difference = (first - second).estimate
@@ -105,24 +96,23 @@ def test_differences_and_clusters_keep_a_width_where_all_items_agree():
     # One question holds 8 of 10 rows: 10^2 / (8^2 + 1 + 1) = 1.5 questions of equal weight.
     assert rows.estimate.low == pytest.approx(0.025 ** (66 / 100))
     assert math.isnan(tokens.estimate.low)
-    both = drawn(average([first, rows]))
-    assert both.estimate.low == pytest.approx(0.025 ** (66 / 200))
+    assert average([first, rows]).estimate.low == pytest.approx(0.025 ** (66 / 200))
 
 
 def test_one_item_has_no_interval_and_none_has_no_value():
     one = mean([0.5])
-    assert (one.value, one.as_dict()["low"], str(one)) == (0.5, None, "0.500 n=1")
+    assert one.value == 0.5
+    assert one.as_dict()["low"] is None
+    assert str(one) == "0.500 n=1"
     for nothing in (
         mean([]),
         pair_figures([], []).f1,
         classification([], [], ("U", "A")).accuracy,
         brier([], []),
     ):
-        assert (nothing.defined, nothing.n, str(nothing)) == (
-            False,
-            0,
-            "\N{EN DASH} n=0",
-        )
+        assert not nothing.defined
+        assert nothing.n == 0
+        assert str(nothing) == "\N{EN DASH} n=0"
         assert nothing.as_dict()["value"] is None
 
 
@@ -130,34 +120,29 @@ def test_pooled_auc_pools_scores_and_resamples_items():
     found = pooled_auc([[0.9], [0.3]], [[0.1, 0.2], [0.4]], seed=3)
     assert found.value == pytest.approx(5 / 6)
     # samples are item 1 twice (AUC 1), item 2 twice (0) or both (5/6)
-    assert (found.n, found.low, found.high) == (2, 0.0, 1.0)
+    assert found.n == 2
+    assert found.low == 0.0
+    assert found.high == 1.0
     assert pooled_auc([[0.5]], [[0.5, 0.9]]).value == 0.25  # a tie is half a win
 
 
 def test_answerability_by_hand():
     found = classification(list("UUAA"), list("UAAA"), ("U", "A"))
-    figures = [
-        [one.precision.value, one.recall.value, one.f1.value]
-        for one in found.classes.values()
-    ]
-    assert figures == [
-        pytest.approx([1.0, 0.5, 2 / 3]),
-        pytest.approx([2 / 3, 1.0, 0.8]),
-    ]
-    assert found.weighted_f1.value == pytest.approx((2 / 3 + 0.8) / 2)
     assert found.confusion == {("U", "U"): 1, ("U", "A"): 1, ("A", "A"): 2}
     # No prediction costs recall and not precision.
     found = classification(list("UUAA"), ["U", None, "A", "other"], ("U", "A"))
-    assert (found.classes["U"].precision.value, found.classes["U"].recall.value) == (
-        1.0,
-        0.5,
+    answerable = found.classes["U"]
+    assert answerable.precision.value == 1.0
+    assert answerable.recall.value == 0.5
+    assert found.accuracy.value == 0.5
+    assert found.undefined == 2
+    assert found.as_dict()["confusion"] == json.loads(
+        '{"U": {"U": 1, "": 1}, "A": {"A": 1, "": 1}}'
     )
-    assert (found.accuracy.value, found.undefined) == (0.5, 2)
-    assert found.as_dict()["confusion"] == {"U": {"U": 1, "": 1}, "A": {"A": 1, "": 1}}
-    for truth, said, message in (
-        (["X"], ["U"], "unknown class 'X'"),
-        (["U"], ["U", "A"], "1 item for 2"),
-    ):
+    for truth, said, message in parse_table("""
+["X"] | ["U"] | unknown class 'X'
+["U"] | ["U", "A"] | 1 item for 2
+"""):
         with pytest.raises(ValueError, match=message):
             classification(truth, said, ("U", "A"))
 
@@ -171,28 +156,25 @@ def test_jafs_by_hand():
     ]
     assert [one.jafs for one in outcomes] == [1.0, 0.8, 0.0, 0.0]
     found = joint_figures(outcomes)
-    assert (found.jafs.value, found.responses) == (pytest.approx(0.45), 1)
+    assert found.jafs.value == pytest.approx(0.45)
+    assert found.responses == 1
     # The paper counts the abstention on an answerable question as 0 (section 5.2.2).
-    assert (found.faithfulness.value, found.response_faithfulness.value) == (0.4, 0.8)
+    assert found.faithfulness.value == 0.4
+    assert found.response_faithfulness.value == 0.8
     gated = [
         FlowOutcome(answerable=True, answered=i > 0, faithfulness=0.75 if i else None)
         for i in range(10)
     ]
     assert joint_figures(gated).faithfulness.value == pytest.approx(0.675)
     classes = found.answerability.classes
-    assert (
-        classes[UNANSWERABLE].f1.value
-        == classes[ANSWERABLE].f1.value
-        == pytest.approx(0.5)
-    )
+    f1 = [classes[name].f1.value for name in (UNANSWERABLE, ANSWERABLE)]
+    assert f1 == pytest.approx([0.5, 0.5])
     # An answer whose faithfulness is unknown is left out, and counted.
     found = joint_figures([FlowOutcome(answerable=True, answered=True), outcomes[0]])
-    assert (found.jafs.value, found.jafs.n, found.unknown, found.responses) == (
-        1.0,
-        1,
-        1,
-        1,
-    )
+    assert found.jafs.value == 1.0
+    assert found.jafs.n == 1
+    assert found.unknown == 1
+    assert found.responses == 1
     with pytest.raises(ValueError, match="not between"):
         FlowOutcome(answerable=True, answered=True, faithfulness=1.5)
 
@@ -203,26 +185,23 @@ CONFIDENCE, CORRECT = [0.95, 0.95, 0.95, 0.95, 0.25], [1, 1, 1, 0, 0]
 
 def test_five_answers_by_hand():
     found = calibration_error(CONFIDENCE, CORRECT)
-    assert (found.value, found.n) == (pytest.approx(0.21), 5)
-    # (3 * 0.05^2 + 0.95^2 + 0.25^2) / 5
-    assert brier(CONFIDENCE, CORRECT).value == pytest.approx(
-        (3 * 0.0025 + 0.9025 + 0.0625) / 5
-    )
+    assert found.value == pytest.approx(0.21)
+    assert found.n == 5
     low, high = reliability(CONFIDENCE, CORRECT)
-    assert (low.count, low.confidence, low.accuracy) == (1, 0.25, 0.0)
-    assert (high.count, high.low, high.high, high.accuracy) == (4, 0.95, 0.95, 0.75)
-    assert (math.isnan(calibration_error([], []).value), reliability([], [])) == (
-        True,
-        (),
-    )
+    assert low.count == 1
+    assert low.confidence == 0.25
+    assert low.accuracy == 0.0
+    assert high.count == 4
+    assert high.low == 0.95
+    assert high.high == 0.95
+    assert high.accuracy == 0.75
+    assert math.isnan(calibration_error([], []).value)
+    assert reliability([], []) == ()
     # Adaptive bins hold equal counts and keep ties together: (2 * |0.15 - 0.5| + 0.2 + 0.1) / 4.
-    assert calibration_error(
-        [0.15, 0.15, 0.8, 0.9], [1, 0, 1, 1], adaptive=True
-    ).value == pytest.approx(0.25)
-    assert (
-        adaptive_bins([0.4, 0.1, 0.3, 0.2], 2).tolist(),
-        set(adaptive_bins([0.5] * 7, 3)),
-    ) == ([1, 0, 1, 0], {0})
+    error = calibration_error([0.15, 0.15, 0.8, 0.9], [1, 0, 1, 1], adaptive=True)
+    assert error.value == pytest.approx(0.25)
+    assert adaptive_bins([0.4, 0.1, 0.3, 0.2], 2).tolist() == [1, 0, 1, 0]
+    assert set(adaptive_bins([0.5] * 7, 3)) == {0}
     # A border belongs to the upper bin, and one to the last.
     assert equal_bins([0.0, 0.1, 0.0999, 1.0]).tolist() == [0, 1, 0, 9]
     for confidence, message in (
@@ -273,19 +252,18 @@ def test_figures_agree_with_torchmetrics_and_scikit_learn():
         for at, one in enumerate(found.classes.values()):
             figures = (one.precision.value, one.recall.value, one.f1.value, one.support)
             assert figures == pytest.approx(tuple(column[at] for column in expected))
-        weighted = sklearn.f1_score(
-            truth, predicted, average="weighted", zero_division=0
+        weighted, macro = (
+            sklearn.f1_score(
+                truth,
+                predicted,
+                labels=sorted(set(truth)),
+                average=average,
+                zero_division=0,
+            )
+            for average in ("weighted", "macro")
         )
-        macro = sklearn.f1_score(
-            truth,
-            predicted,
-            labels=sorted(set(truth)),
-            average="macro",
-            zero_division=0,
-        )
-        assert (found.weighted_f1.value, found.macro_f1.value) == pytest.approx(
-            (weighted, macro)
-        )
+        f1 = (found.weighted_f1.value, found.macro_f1.value)
+        assert f1 == pytest.approx((weighted, macro))
         gold, given = random.random((2, count, 6)) < 0.3
         pairs = pair_figures(
             *([set(np.flatnonzero(row)) for row in rows] for rows in (gold, given))
@@ -293,11 +271,8 @@ def test_figures_agree_with_torchmetrics_and_scikit_learn():
         expected = sklearn.precision_recall_fscore_support(
             gold, given, average="micro", zero_division=0
         )[:3]
-        assert (
-            pairs.precision.value,
-            pairs.recall.value,
-            pairs.f1.value,
-        ) == pytest.approx(expected)
+        found = [getattr(pairs, name).value for name in ("precision", "recall", "f1")]
+        assert found == pytest.approx(expected)
 
 
 def sure(rights, wrongs):
@@ -319,16 +294,11 @@ def test_the_temperature_makes_confidence_the_share_that_is_right():
 
 def test_tokens_are_read_where_a_row_has_them():
     """The prefix is all that the row has before the token; the passage stands in it."""
-    tokenizer = tiny.byte_level_tokenizer()
-    prompting = Prompting.from_tokenizer(tokenizer)
+    prompting = Prompting.from_tokenizer(tiny.byte_level_tokenizer())
     vocabulary, passage = prompting.vocabulary, Passage("p", "Text.", "Title")
-    parts = (
-        TargetToken("[Retrieval]"),
-        TargetEvidence(passage),
-        TargetToken("[Irrelevant]"),
-        TargetText("Yes."),
-        TargetToken("[Utility:4]"),
-    )
+    parts = [TargetToken("[Retrieval]"), TargetEvidence(passage)]
+    parts += [TargetToken("[Irrelevant]"), TargetText("Yes.")]
+    parts.append(TargetToken("[Utility:4]"))
     watched = {vocabulary.ids["[Relevant]"]: 0.3, vocabulary.ids["[Irrelevant]"]: 0.1}
     engine = ScriptedEngine(
         lambda request: ScriptedReply((vocabulary.eos_id,), {0: watched}),
@@ -336,11 +306,8 @@ def test_tokens_are_read_where_a_row_has_them():
         limits=EngineLimits(max_model_len=500, vocab_size=10_000),
     )
     found = observe([TrainingRow("r", "set/kind", "Is it?", parts)], prompting, engine)
-    assert [(one.judgment.role, one.right) for one in found] == [
-        ("retrieve", 0),
-        ("isrel", 1),
-        ("isuse", 3),
-    ]
+    right = {one.judgment.role: one.right for one in found}
+    assert right == {"retrieve": 0, "isrel": 1, "isuse": 3}
     assert found[1].judgment.distribution == pytest.approx((0.75, 0.25))
     evidence = prompting.evidence(passage, 256).ids
     assert engine.requests[1].prompt_ids == (
@@ -350,9 +317,7 @@ def test_tokens_are_read_where_a_row_has_them():
     )
 
 
-def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(
-    tmp_path,
-):
+def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(tmp_path):
     observed = sure(80, 20)
     found = calibrate(observed)
     figures = found[Role.RELEVANCE]
@@ -363,15 +328,13 @@ def test_figures_are_of_rows_that_were_not_fitted_and_are_written_and_stored(
     write(observed, found, tmp_path / "out")
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["calibration.json", "calibration.md", "reliability-isrel.svg"]
-    assert "| isrel | 100 | 3.1" in (tmp_path / "out" / "calibration.md").read_text()
+    assert "| isrel | 100 | 3.1" in (tmp_path / "out/calibration.md").read_text()
     (tmp_path / "reflection.json").write_text('{"format": 1}')
     store(found, tmp_path)
     record = read_json(tmp_path / "reflection.json")
     assert record["format"] == 1
     assert read_scalings(record[STORED]) == {Role.RELEVANCE: figures.scaling}
-    assert (
-        (tmp_path / "out" / "reliability-isrel.svg").read_bytes().startswith(b"<?xml")
-    )
+    assert (tmp_path / "out/reliability-isrel.svg").read_bytes().startswith(b"<?xml")
     with refused("nothing to draw"):
         plot_reliability({"none": ()}, tmp_path / "other.png")
     with refused("5"):

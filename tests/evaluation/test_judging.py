@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from answering import Answering, writing
-from json_files import read_lines, write_json
+from json_files import parse_table, read_lines, write_json
 from refusals import refused
 from scripted_run import Slow, data_file, finetuned, job
 from tiny_judges import Ruled
@@ -84,12 +84,9 @@ def test_citations_of_long_short_and_listed_answers():
         record("In Paris.", None),
     ]
     found = judge_citations(records, judge, kind="long")
+    shares = [(0.5, 1.0), (0.0, 1.0), (0.0, 1.0)]
     for name in ("recall", "precision"):
-        assert list(found.parts[f"citation_{name}_nli"].values()) == [
-            (0.5, 1.0),
-            (0.0, 1.0),
-            (0.0, 1.0),
-        ]
+        assert [*found.parts[f"citation_{name}_nli"].values()] == shares
     assert ("Title: France\nThe answer is Paris.", "In Paris.") in judge.asked
     judge_citations([record("Paris", "good")], judge, kind="short")
     assert judge.asked[-1][1] == "Where is Paris"
@@ -173,11 +170,9 @@ def test_figures_of_a_judge_join_those_of_the_run(runs, ask):
     table = compare(read_runs(runs), against="wrong").tables[0]
     right, wrong = (row.figures[COLUMN] for row in table.rows)
     # one verdict is missing
-    assert (right.value, right.n, wrong.value) == (
-        1.0,
-        3,
-        0.0,
-    )
+    assert right.value == 1.0
+    assert right.n == 3
+    assert wrong.value == 0.0
     assert table.rows[0].differences[COLUMN].value == 1.0
     assert (
         f"right, {COLUMN} of places: 1 of 4 failed: a verdict is missing (1)"
@@ -191,7 +186,7 @@ def test_two_judges_of_one_name_are_not_compared(runs, ask):
     for folder, judge in zip(runs, (last_word(), other), strict=True):
         ask(folder, Judges(judge))
     with refused(
-        r"places: citation_f1_nli \(last word\) in .*wrong is of another judge than",
+        r"places: citation_f1_nli \(last word\) in .*wrong is of another judge than"
     ):
         read_runs(runs)
     ask(runs[0], Judges(other))
@@ -214,7 +209,8 @@ def test_figures_of_all_items_have_no_interval(runs):
     first, second = found.tables[0].rows
     figure = first.figures["mauve (gpt2)"]
     difference = first.differences["mauve (gpt2)"]
-    assert (figure.value, difference.value) == (0.9, pytest.approx(0.5))
+    assert figure.value == 0.9
+    assert difference.value == pytest.approx(0.5)
     assert figure.low != figure.low
     assert second.figures["mauve (other)"] is None
     for text in (markdown(found), csv_text(found)):
@@ -229,9 +225,7 @@ def test_passages_that_a_file_does_not_bring_are_read_from_traces(tmp_path, data
     )
     (found,) = ask(kept, Judges(last_word()), known=bare)["places"]
     assert found.parts["citation_recall_nli"]["q0"] == (1.0, 1.0)
-    with refused(
-        "'good'",
-    ):
+    with refused("'good'"):
         ask(lost, Judges(last_word()), known=bare)
 
 
@@ -249,12 +243,11 @@ def test_figures_of_one_judge_are_in_one_file(runs, data, ask):
     facts, own = sorted(
         read_judged(runs[0], "places"), key=lambda one: one.judge, reverse=True
     )
-    assert (own.judge, own.parts["claim_recall"]["q0"]) == ("last word", (0.5, 1.0))
+    assert own.judge == "last word"
+    assert own.parts["claim_recall"]["q0"] == (0.5, 1.0)
     assert set(own.parts) == {*CITATIONS, "claim_recall"}
-    assert (facts.judge, facts.parts["factscore_unpenalised"]["q0"]) == (
-        "sentences, last word",
-        (1.0, 1.0),
-    )
+    assert facts.judge == "sentences, last word"
+    assert facts.parts["factscore_unpenalised"]["q0"] == (1.0, 1.0)
     assert facts.identity["knowledge"] == {"index": "abc"}
 
 
@@ -298,7 +291,7 @@ def test_the_command_asks_a_real_model(
     (judged,) = read_judged(runs[0], "places")
     assert judged.judge == tiny_nli.name
     assert judged.identity["files"]
-    assert list(judged.parts["citation_recall_nli"]) == ["q0", "q1", "q2", "q3"]
+    assert list(judged.parts["citation_recall_nli"]) == "q0 q1 q2 q3".split()
     # every verdict is on disk: what the judge is is known without its weights
     with monkeypatch.context() as patched:
         patched.setattr(
@@ -329,23 +322,15 @@ def facts(*supported):
 def test_the_score_by_hand():
     # 3 of 4 facts, and exp(1 - 10 / 4) for so few.
     values = (0.75 * math.exp(-1.5), 0.75, 4.0, 1.0)
-    wanted = {
-        name: pytest.approx((value, 1.0))
-        for name, value in zip(NAMES, values, strict=True)
-    }
-    assert parts(facts(True, True, False, True)) == wanted
-    assert (penalty(9), penalty(10), penalty(11)) == (math.exp(1 - 10 / 9), 1.0, 1.0)
+    found = parts(facts(True, True, False, True))
+    assert [*found.values()] == [pytest.approx((value, 1.0)) for value in values]
+    assert penalty(9) == math.exp(1 - 10 / 9)
+    assert penalty(10) == 1.0
+    assert penalty(11) == 1.0
     # Abstentions and failed items count as such only, missing verdicts nowhere.
-    assert (
-        parts(Facts())
-        == parts(None)
-        == {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
-    )
-    assert (
-        parts(facts(True, None))
-        == parts(Facts(failed="no list"))
-        == dict.fromkeys(NAMES)
-    )
+    nothing = dict.fromkeys(NAMES)
+    assert parts(Facts()) == parts(None) == nothing | {"responds": (0.0, 1.0)}
+    assert parts(facts(True, None)) == parts(Facts(failed="no list")) == nothing
 
 
 BIOS = [
@@ -364,46 +349,24 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path):
     rows = read_lines(tmp_path / "in.jsonl")
     wanted = [("Ann", "Ann wrote. Ann died."), ("Bob", ""), ("Eve", "")]
     assert [(row["topic"], row["output"]) for row in rows] == wanted
-    decisions = [
-        [
-            {"atom": "Ann wrote.", "is_supported": True},
-            {"atom": "Ann died.", "is_supported": 0},
-        ],
-        None,
-        None,
-    ]
     out = tmp_path / "in_factscore_output.json"
-    write_json(out, {"score": 0.1, "respond_ratio": 1 / 3, "decisions": decisions})
+    out.write_text("""{"score": 0.1, "respond_ratio": 0.33, "decisions": [
+        [{"atom": "Ann wrote.", "is_supported": true}, {"atom": "Ann died.", "is_supported": 0}], null, null]}""")
     found = read_output(out, BIOS)
-    assert found == {
-        "q0": Facts((Fact("Ann wrote.", True), Fact("Ann died.", False))),
-        "q1": Facts(),
-        "q2": Facts(),
-    }
-    judged = facts_judged(
-        [Record(item, outputs[item.id], {}) for item in BIOS], found, "official", {}
-    )
-    assert judged.parts["factscore_unpenalised"] == {
-        "q0": (0.5, 1.0),
-        "q1": None,
-        "q2": None,
-    }
-    assert judged.parts["responds"] == {
-        "q0": (1.0, 1.0),
-        "q1": (0.0, 1.0),
-        "q2": (0.0, 1.0),
-    }
+    known = Facts((Fact("Ann wrote.", True), Fact("Ann died.", False)))
+    assert [*found.values()] == [known, Facts(), Facts()]
+    records = [Record(item, outputs[item.id], {}) for item in BIOS]
+    judged = facts_judged(records, found, "official", {}).parts
+    assert [*judged["factscore_unpenalised"].values()] == [(0.5, 1.0), None, None]
+    assert [*judged["responds"].values()] == [(1.0, 1.0), (0.0, 1.0), (0.0, 1.0)]
     with refused("no output for item 'q1'"):
         write_input(tmp_path / "in.jsonl", BIOS, {"q0": None})
-    for content, message in (
-        ("[]", "has no 'decisions'"),
-        ('{"decisions": [null]}', "on 1 answer, the file 3 items"),
-        (
-            '{"decisions": [[{"atom": "x", "is_supported": "yes"}], null, null]}',
-            "neither true nor false",
-        ),
-        ('{"decisions": [["x"], null, null]}', "are none"),
-    ):
+    for content, message in parse_table(r"""
+"[]" | has no 'decisions'
+"{\"decisions\": [null]}" | on 1 answer, the file 3 items
+"{\"decisions\": [[{\"atom\": \"x\", \"is_supported\": \"yes\"}], null, null]}" | neither true nor false
+"{\"decisions\": [[\"x\"], null, null]}" | are none
+"""):
         out.write_text(content)
         with refused(message):
             read_output(out, BIOS)
@@ -428,7 +391,8 @@ def test_the_official_tool_between_two_commands(runs, data, tmp_path, command, r
     score, count = (
         row.figures[f"{name} (factscore.factscorer)"] for name in ("factscore", "facts")
     )
-    assert (score.value, count.value) == (0.75, 11.0)
+    assert score.value == 0.75
+    assert count.value == 11.0
 
 
 def test_splitting():
@@ -507,14 +471,15 @@ class Drawn:
 def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(
     monkeypatch,
 ):
-    pytest.importorskip("mauve", reason="mauve-text is not installed")
-    pytest.importorskip("faiss", reason="faiss is not installed")
+    pytest.importorskip("mauve")
+    pytest.importorskip("faiss")
     mixed = [("a" if at % 2 else "b") + str(at) for at in range(40)]
     same = mauve(mixed, mixed[::-1], Drawn(), seeds=(1, 2))
     other = mauve(["a"] * 40, ["b"] * 40, Drawn(), seeds=(1, 2))
     assert 0.95 < same.low <= same.value <= same.high <= 1.0
     assert other.value < 0.05
-    assert (same.texts, same.features) == (40, "drawn")
+    assert same.texts == 40
+    assert same.features == "drawn"
     assert mauve(["a"] * 20, ["b"] * 10 + [" "] * 10, Drawn()) is None
     records = [
         Record(Item(f"q{at}", "", references=("a", "b")), Output("a"), {})
@@ -533,9 +498,7 @@ def test_equal_sets_score_high_disjoint_ones_low_and_few_texts_have_no_figure(
         mauve(["a"] * 20, ["b"] * 20, Drawn())
 
 
-def test_answers_are_judged_as_alce_prepares_them(
-    monkeypatch,
-):
+def test_answers_are_judged_as_alce_prepares_them(monkeypatch):
     assert as_alce("q", "w " * 200) == "q" + " w" * 99
     seen = []
     monkeypatch.setattr(
@@ -572,6 +535,6 @@ def test_features_are_the_last_states_and_those_of_mauve_text_whatever_the_batch
     assert one_by_one == pytest.approx(found, abs=1e-4)
     with refused("empty text"):
         made.embed([""])
-    utils = pytest.importorskip("mauve.utils", reason="mauve-text is not installed")
+    utils = pytest.importorskip("mauve.utils")
     theirs = utils.featurize_tokens_from_model(made.model, tokens, 2, "p")
     assert found == pytest.approx(theirs.numpy(), abs=1e-4)

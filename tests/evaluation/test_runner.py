@@ -89,9 +89,7 @@ def no_engine():
     raise AssertionError("nothing is left to run")
 
 
-def test_a_run_records_every_item_in_order_and_counts_what_failed(
-    tmp_path,
-):
+def test_a_run_records_every_item_in_order_and_counts_what_failed(tmp_path):
     results = start(tmp_path)
     records = read_records(tmp_path / "set.jsonl")
     assert complete(tmp_path)
@@ -104,7 +102,9 @@ def test_a_run_records_every_item_in_order_and_counts_what_failed(
     ]
     assert {"items": len(ITEMS), "failed": 1}.items() <= results["set"].items()
     (failed,) = failures(tmp_path, results)
-    assert (failed.of, failed.items, failed.failed) == ("set", len(ITEMS), 1)
+    assert failed.of == "set"
+    assert failed.items == len(ITEMS)
+    assert failed.failed == 1
     assert "no memory" in str(failed)
     manifest = read_json(tmp_path / "manifest.json")
     assert manifest["files"]["set"]["result"] == results["set"]
@@ -145,7 +145,7 @@ def test_killed_at_random_points_the_file_is_the_same(tmp_path):
     ids = [json.loads(line)["record"]["id"] for line in log.read_bytes().splitlines()]
     assert sorted(ids) == sorted(item.id for item in ITEMS)
     assert (killed / "set.jsonl").read_bytes() == (
-        tmp_path / "whole" / "set.jsonl"
+        tmp_path / "whole/set.jsonl"
     ).read_bytes()
 
 
@@ -177,7 +177,8 @@ def test_failed_items_are_run_again_on_request(tmp_path):
         results = run(
             job(tmp_path, retry_failed=again), [FILE], lambda: Slow(mended, 0.0)
         )
-        assert (results["set"]["failed"], len(asked)) == (failed, count)
+        assert results["set"]["failed"] == failed
+        assert len(asked) == count
     assert [record["error"] for record in read_records(tmp_path / "set.jsonl")] == [
         None
     ] * len(ITEMS)
@@ -192,10 +193,7 @@ def test_a_dying_engine_stops_the_run_and_loses_nothing(tmp_path):
 
 
 def test_another_run_in_the_folder_or_another_process_is_named(tmp_path):
-    with (
-        locked_directory(tmp_path),
-        refused("another process is writing"),
-    ):
+    with locked_directory(tmp_path), refused("another process is writing"):
         start(tmp_path)
     start(tmp_path)
     first = job(tmp_path)
@@ -236,7 +234,8 @@ def test_the_record_of_an_answer_that_was_cut_off_says_so():
         == finished.partial
         == "segment 2 could not be written: no memory"
     )
-    assert (record["text"], record["error"]) == ("One.", None)
+    assert record["text"] == "One."
+    assert record["error"] is None
     assert "partial" not in record_of(item, long, replace(finished, partial=None))
 
 
@@ -320,7 +319,7 @@ def test_actors_write_the_bytes_of_a_local_run_and_one_whose_engine_dies_loses_n
 
 # docs/guides/running.md
 
-PAGE = (ROOT / "docs" / "guides" / "running.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guides/running.md").read_text()
 
 
 def test_every_name_is_on_the_page():
@@ -348,7 +347,7 @@ def own(tmp_path, monkeypatch):
 
 @pytest.mark.engine
 def test_its_example_runs(own, tiny_llama, tmp_path, capsys):
-    pytest.importorskip("rouge_score", reason="rouge-score is not installed")
+    pytest.importorskip("rouge_score")
     write_samples(tmp_path)["asqa"].rename(tmp_path / "asqa.json")
     (python,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
     # the one thing that is not as on the page: a model of this machine

@@ -1,18 +1,11 @@
 """Judges of entailment: by a rule; and a T5 and a BERT, tiny and random, with the shapes of the real ones."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+import json
 
 from selfrag.evaluation.metrics.entailment import entails
 from selfrag.judges.entailment import ENTAILMENT
 from selfrag.judges.external import as_reflection
-from selfrag.reflection.findings import Reflection
-from selfrag.reflection.inputs import JudgeInput
 from selfrag.reflection.judge import Cost, Judge, Scope
-from selfrag.reflection.requests import Steps
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "</s>")
 WORDS = "premise hypothesis title : . ann wrote it rained in paris a the 0 1"
@@ -23,22 +16,17 @@ class Ruled(Judge):
 
     labels, cost, scope = ENTAILMENT, Cost.INLINE, Scope.SEGMENT
 
-    def __init__(
-        self,
-        rule: Callable[[str, str], bool | None],
-        name: str = "ruled",
-        **identity: Any,
-    ) -> None:
+    def __init__(self, rule, name="ruled", **identity):
         self.rule, self.name, self._identity = rule, name, {"kind": name, **identity}
-        self.asked: list[tuple[str, str]] = []
+        self.asked = []
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self):
         return self._identity
 
-    def entails(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+    def entails(self, pairs):
         return entails(self, pairs)
 
-    def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
+    def judge(self, inputs):
         pairs = [(state.passages[0].text, state.text) for state in inputs]
         self.asked += pairs
         verdicts = [self.rule(*pair) for pair in pairs]
@@ -53,7 +41,7 @@ class Ruled(Judge):
         yield []
 
 
-def tokenizer(*, cls: bool) -> Any:
+def tokenizer(*, cls):
     """Words as tokens; with `[CLS]` and `[SEP]` around pairs, or `</s>` at the end."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
@@ -78,19 +66,17 @@ def tokenizer(*, cls: bool) -> Any:
     )
 
 
-def save_t5(path: Path) -> Path:
+def save_t5(path):
     """A T5 of one layer whose output layer knows little but 0, 1 and the end."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     words = tokenizer(cls=False)
-    shape = {
-        "d_model": 32,
-        "d_kv": 16,
-        "d_ff": 64,
-        "num_layers": 1,
-        "num_heads": 2,
-        "tie_word_embeddings": False,
-    }
+    shape = json.loads("""{"d_model": 32,
+ "d_kv": 16,
+ "d_ff": 64,
+ "num_layers": 1,
+ "num_heads": 2,
+ "tie_word_embeddings": false}""")
     ids = {"pad_token_id": words.pad_token_id, "eos_token_id": words.eos_token_id}
     config = T5Config(
         vocab_size=len(words),
@@ -102,9 +88,7 @@ def save_t5(path: Path) -> Path:
     return _save(T5ForConditionalGeneration, config, words, path)
 
 
-def save_classifier(
-    path: Path, labels: tuple[str, ...] = ("contradiction", "neutral", "entailment")
-) -> Path:
+def save_classifier(path, labels=("contradiction", "neutral", "entailment")):
     """A BERT of one layer with a head of these labels."""
     from transformers import BertConfig, BertForSequenceClassification
 
@@ -129,7 +113,7 @@ def save_classifier(
     )
 
 
-def _save(kind: Any, config: Any, words: Any, path: Path) -> Path:
+def _save(kind, config, words, path):
     import torch
 
     torch.manual_seed(0)
