@@ -11,7 +11,7 @@ import pytest
 import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from json_files import read_json
+from json_files import parse_table, read_json, write_records
 from refusals import refused
 from student_cases import PASSAGE, asking, labelled
 
@@ -73,21 +73,21 @@ def test_four_cases_by_hand():
 
 def test_a_case_without_a_judgment_is_wrong_and_has_no_calibration():
     found = figures(GOLD, [*JUDGMENTS[:3], None])
-    assert (found.accuracy.value, found.undefined, found.brier.n) == (0.5, 1, 3)
+    assert found.accuracy.value == 0.5
+    assert found.undefined == 1
+    assert found.brier.n == 3
     assert found.confusion == ((1, 1, 0), (0, 1, 1))
     nothing = figures(GOLD, [None] * 4)
     assert nothing.accuracy.value == 0
-    assert math.isnan(nothing.ece.value)
     assert nothing.as_dict()["brier"]["value"] is None
 
 
 def test_a_label_that_gold_lacks_is_no_part_of_macro_f1():
     case = Case.of("IsSup", "Q?", "", "y", PASSAGE)
-    rows = [
-        replace(case, id="0", label="Fully supported"),
-        replace(case, id="1", label="Partially supported"),
-    ]
-    right = [judged(0.8, 0.1, 0.1, labels=ISSUP), judged(0.1, 0.8, 0.1, labels=ISSUP)]
+    names = ISSUP.names[:2]
+    rows = [replace(case, id=name, label=name) for name in names]
+    shares = ((0.8, 0.1, 0.1), (0.1, 0.8, 0.1))
+    right = [judged(*share, labels=ISSUP) for share in shares]
     assert figures(rows, right).macro_f1.value == 1.0
 
 
@@ -99,77 +99,44 @@ def agreement(one, two, group="IsUse"):
     return compare("a", "b", group, left, right)
 
 
-def test_kappa_by_hand():
-    """20 both Yes, 15 both No, 5 and 10 apart: observed 0.7, by chance 0.5, kappa 0.4."""
-    one = ["Relevant"] * 25 + ["Irrelevant"] * 25
-    two = (
-        ["Relevant"] * 20 + ["Irrelevant"] * 5 + ["Relevant"] * 10 + ["Irrelevant"] * 15
-    )
-    found = agreement(one, two, "IsRel")
-    assert found.confusion == ((20, 5), (10, 15))
-    assert (found.agreement.value, found.kappa.n, found.weighted) == (
-        pytest.approx(0.7),
-        50,
-        None,
-    )
-    assert found.kappa.value == pytest.approx(0.4)
-    assert found.kappa.low < 0.4 < found.kappa.high
-
-
 GRADES = list(GROUPS["IsUse"].names)
 
 
 @settings(max_examples=25)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(GRADES), st.sampled_from(GRADES)),
-        min_size=2,
-        max_size=40,
-    )
-)
+@given(st.lists(st.tuples(*[st.sampled_from(GRADES)] * 2), min_size=2, max_size=40))
 def test_kappa_is_that_of_scikit_learn(pairs):
     metrics = pytest.importorskip("sklearn.metrics")
     one, two = zip(*pairs, strict=True)
     found = agreement(one, two)
+    same = sum(map(str.__eq__, one, two)) / len(pairs)
+    assert found.agreement.value == pytest.approx(same)
+    table = metrics.confusion_matrix(one, two, labels=GRADES)
+    assert found.confusion == tuple(map(tuple, table.tolist()))
     for ours, weights in ((found.kappa, None), (found.weighted, "quadratic")):
         if len({*one, *two}) == 1:
             assert math.isnan(ours.value)
         else:
-            assert ours.value == pytest.approx(
-                metrics.cohen_kappa_score(one, two, labels=GRADES, weights=weights)
-            )
+            score = metrics.cohen_kappa_score(one, two, labels=GRADES, weights=weights)
+            assert ours.value == pytest.approx(score)
 
 
 def test_only_shared_cases_are_compared_and_nothing_shared_is_undefined_not_zero():
     found = agreement(["5", "5", "1", None, None], [None, "5", "1", "5", "5"])
-    assert (
-        found.agreement.value,
-        found.agreement.n,
-        found.only_first,
-        found.only_second,
-    ) == (1.0, 2, 1, 2)
+    assert found.agreement.value == 1.0
+    assert found.agreement.n == 2
+    assert found.only_first == 1
+    assert found.only_second == 2
     found = agreement(["5", None], [None, "5"])
     assert found.agreement.n == 0
-    assert math.isnan(found.kappa.value)
-    assert (
-        json.loads(json.dumps(found.as_dict(), allow_nan=False))["kappa"]["value"]
-        is None
-    )
+    assert found.as_dict()["kappa"]["value"] is None
 
 
 def test_majority_gives_the_most_frequent_label_and_its_share():
-    rows = [
-        replace(ISREL_CASE, id=str(i), label="Irrelevant" if i < 3 else "Relevant")
-        for i in range(4)
-    ]
-    [judgment, other] = majority_critic(rows).judge(
-        [ISREL_CASE, Case.of("IsUse", "Q?", "", "y")]
-    )
-    assert (judgment.label, judgment.distribution, other) == (
-        "Irrelevant",
-        (0.25, 0.75),
-        None,
-    )
+    critic = majority_critic(GOLD[1:])
+    judgment, other = critic.judge([ISREL_CASE, Case.of("IsUse", "Q?", "", "y")])
+    assert judgment.label == "Irrelevant"
+    assert other is None
+    assert judgment.distribution == pytest.approx((1 / 3, 2 / 3))
 
 
 def test_tfidf_learns_what_words_tell_and_leaves_out_what_it_never_saw():
@@ -209,67 +176,53 @@ def test_a_label_that_the_form_does_not_offer_is_not_asked_for():
     codec = PromptedCodec.from_tokenizer(
         tiny.byte_level_tokenizer(reflection=False), 9_000
     )
-    for case, offered in (
-        (Case.of("Retrieve", "Add 1 and 1."), 2),
-        (Case.of("Retrieve", "Q?", "", "It is.", PASSAGE), 3),
-    ):
-        assert [bool(option) for option in codec.prompt(case).options] == [
-            True,
-            True,
-            offered == 3,
-        ]
+    assert all(codec.prompt(Case.of("Retrieve", "Q?", "", "It is.", PASSAGE)).options)
+    assert not codec.prompt(Case.of("Retrieve", "Add 1 and 1.")).options[2]
 
 
 SHOWN = f"[Retrieval]<paragraph>{PASSAGE.title}\n{PASSAGE.text}</paragraph>"
 
 
 @pytest.mark.parametrize(
-    "case, asked",
-    [
-        (Case.of("Retrieve", "Q?"), ""),
-        (Case.of("Retrieve", "Q?", "One.", "Two."), "[No Retrieval]One."),
-        (Case.of("Retrieve", "Q?", "One.", "Two.", PASSAGE), f"{SHOWN}[Relevant]One."),
-        (Case.of("IsRel", "Q?", evidence=PASSAGE), SHOWN),
-        (Case.of("IsSup", "Q?", "", "It is.", PASSAGE), f"{SHOWN}[Relevant]It is."),
-        (
-            Case.of("IsSup", "Q?", "One.", "Two.", PASSAGE),
-            f"[No Retrieval]One.{SHOWN}[Relevant]Two.",
-        ),
-        (Case.of("IsUse", "Q?", "", "It is."), "[No Retrieval]It is."),
-        (
-            Case.of("IsUse", "Q?", "", "It is.", PASSAGE),
-            f"{SHOWN}[Relevant]It is.[Fully supported]",
-        ),
-    ],
+    "group, texts, evidence, asked",
+    parse_table("""
+Retrieve | [] | 0 | ""
+Retrieve | ["One.", "Two."] | 0 | [No Retrieval]One.
+Retrieve | ["One.", "Two."] | 1 | SHOWN[Relevant]One.
+IsRel | [] | 1 | SHOWN
+IsSup | ["", "It is."] | 1 | SHOWN[Relevant]It is.
+IsSup | ["One.", "Two."] | 1 | [No Retrieval]One.SHOWN[Relevant]Two.
+IsUse | ["", "It is."] | 0 | [No Retrieval]It is.
+IsUse | ["", "It is."] | 1 | SHOWN[Relevant]It is.[Fully supported]
+"""),
 )
-def test_a_generator_is_asked_where_its_token_is_due(case, asked):
+def test_a_generator_is_asked_where_its_token_is_due(group, texts, evidence, asked):
     """C.1: the accuracy of the generator's own tokens, all four groups."""
     tokenizer = tiny.byte_level_tokenizer()
     codec = GeneratorCodec.from_tokenizer(tokenizer)
+    case = Case.of(group, "Q?", *texts, evidence=PASSAGE if evidence else None)
     made = codec.prompt(case)
-    assert (
-        tokenizer.decode(made.ids) == f"### Instruction:\nQ?\n\n### Response:\n{asked}"
-    )
-    assert [tokenizer.decode(option) for option in made.options] == list(
-        case.labels.tokens
-    )
+    asked = asked.replace("SHOWN", SHOWN)
+    prompt = f"### Instruction:\nQ?\n\n### Response:\n{asked}"
+    assert tokenizer.decode(made.ids) == prompt
+    assert [*map(tokenizer.decode, made.options)] == [*case.labels.tokens]
     words = "word " * 3000
     cut = codec.prompt(Case.of("IsUse", words, words, words, Passage("p", words)))
     assert len(cut.ids) + 1 <= codec.max_length
-    assert set(cut.dropped) == {"instruction", "preceding", "output", "evidence"}
+    assert set(cut.dropped) == set("instruction preceding output evidence".split())
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows") / "critic.jsonl"
-    write_jsonl(path, [row.as_dict() for row in labelled(each=4)])
+    write_records(path, labelled(each=4))
     return path
 
 
 def test_baselines_are_written_one_after_the_other_with_a_manifest_and_reported_beside_the_paper(
     tmp_path, rows
 ):
-    out, seen = tmp_path / "new" / "folder" / "figures.json", []
+    out, seen = tmp_path / "new/folder/figures.json", []
 
     def say(text):
         seen.append(list(read_json(out)["critics"]) if out.exists() else [])
@@ -282,19 +235,15 @@ def test_baselines_are_written_one_after_the_other_with_a_manifest_and_reported_
     assert len(written["judgments"][TFIDF]) == 4 * 13
     assert written["critics"][MAJORITY]["groups"]["IsRel"]["accuracy"]["n"] == 8
     text = report(found, TFIDF)
-    for line in (
-        "left out: it is of labels of GPT-4, not of set0, set1.",
-        f"| {MAJORITY} |",
-        "| set1/rule |",
-    ):
-        assert line in text
+    assert "left out: it is of labels of GPT-4, not of set0, set1." in text
+    assert f"| {MAJORITY} |" in text
+    assert "| set1/rule |" in text
     assert "(paper)" not in text
-    published = [replace(row, dataset=DATASET) for row in labelled(each=4)]
-    write_jsonl(rows, [row.as_dict() for row in published])
+    write_records(rows, [replace(row, dataset=DATASET) for row in labelled(each=4)])
     theirs = report(run_evaluation(rows, EvaluationSubjects(train=rows)), TFIDF)
     assert "| Llama2-7B (paper) | 0.938 | 0.802 | 0.935 | 0.735 |" in theirs
     parts = found[TFIDF].parts["IsRel"]
-    assert set(parts) == {"human", "derived", "set0/rule", "set1/rule"}
+    assert set(parts) == set("human derived set0/rule set1/rule".split())
     assert parts["human"].accuracy.n == 4
 
 
@@ -303,31 +252,21 @@ def test_what_cannot_be_evaluated_is_named_before_a_model_is_asked(tmp_path, row
     at = next(n for n, row in enumerate(bad, 1) if row["group"] == "IsRel")
     bad[at - 1]["evidence"] = {"title": "T", "text": ""}
     write_jsonl(tmp_path / "bad.jsonl", bad)
-    write_jsonl(
-        tmp_path / "one.jsonl",
-        [row.as_dict() for row in labelled(each=2) if row.label != "Irrelevant"],
-    )
+    one = [row.as_dict() for row in labelled(each=2) if row.label != "Irrelevant"]
+    write_jsonl(tmp_path / "one.jsonl", one)
     (tmp_path / "empty.jsonl").write_text("")
     # a folder that is taken for a model, until it is loaded
     (tmp_path / "config.json").write_text("{}")
+    empty = rf"bad\.jsonl:{at}: the text of 'evidence' is empty"
     for file, train, out, said in (
-        (
-            tmp_path / "bad.jsonl",
-            rows,
-            None,
-            rf"bad\.jsonl:{at}: the text of 'evidence' is empty",
-        ),
-        (rows, tmp_path / "one.jsonl", None, "IsRel has rows of one label only"),
-        (tmp_path / "empty.jsonl", rows, None, "holds no rows"),
+        ("bad.jsonl", rows, None, empty),
+        (rows, "one.jsonl", None, "IsRel has rows of one label only"),
+        ("empty.jsonl", rows, None, "holds no rows"),
         (rows, rows, rows / "x.json", "cannot write"),
     ):
+        subjects = EvaluationSubjects(tmp_path, train=tmp_path / train)
         with refused(said):
-            run_evaluation(
-                file,
-                EvaluationSubjects(tmp_path, train=train),
-                out=out,
-                say=pytest.fail,
-            )
+            run_evaluation(tmp_path / file, subjects, out=out, say=pytest.fail)
     with refused("nothing to evaluate"):
         EvaluationSubjects()
 
@@ -354,22 +293,17 @@ class Kept:
     eos_id, max_length = 0, 10
 
     def prompt(self, case):
-        return CriticPrompt(
-            (1,),
-            ((2,), (3,)),
-            {"evidence": 5}
-            if case.instruction in ("Question 1?", "Question 5?")
-            else {},
-        )
+        dropped = {"evidence": 5} if case.id in ("r1", "r5") else {}
+        return CriticPrompt((1,), ((2,), (3,)), dropped)
 
 
 class World:
     """A folder with rows and two models: which were opened, and how many cases each call asked."""
 
     def __init__(self, folder):
-        self.rows, self.out = folder / "rows.jsonl", folder / "out" / "figures.json"
-        self.journal = folder / "out" / "figures.json.journal"
-        write_jsonl(self.rows, [row.as_dict() for row in SIX])
+        self.rows, self.out = folder / "rows.jsonl", folder / "out/figures.json"
+        self.journal = folder / "out/figures.json.journal"
+        write_records(self.rows, SIX)
         for name in ("critic", "base"):
             (folder / name).mkdir()
             (folder / name / "config.json").write_text("{}")
@@ -388,16 +322,13 @@ class World:
         self.asked.append(len(cases))
         if len(self.asked) == self.killed:
             raise KeyboardInterrupt
-        start = 0.6 if len(cases) == 4 else 0.3
-        shares = [start + int(case.instruction.split()[1][:-1]) / 100 for case in cases]
-        found = [
-            Judgment(case.labels, "case", (p, 1 - p), 0.5)
-            for case, p in zip(cases, shares, strict=True)
-        ]
-        return [
-            None if case.instruction == "Question 3?" else one
-            for case, one in zip(cases, found, strict=True)
-        ]
+        found = []
+        for case in cases:
+            number = int(case.id[1:])
+            share = (0.6 if len(cases) == 4 else 0.3) + number / 100
+            judgment = Judgment(case.labels, "case", (share, 1 - share), 0.5)
+            found.append(None if number == 3 else judgment)
+        return found
 
     def run(self, killed=0):
         """Until the call of this number, from 1, which does not come back."""
@@ -438,17 +369,14 @@ def test_the_figures_are_those_of_the_chunks_and_shortened_rows_are_counted(
     world, whole
 ):
     written = json.loads(whole)
-    assert written["judgments"]["critic"]["r2"] == pytest.approx(
-        {"Relevant": 0.62, "Irrelevant": 0.38}
-    )
-    assert written["judgments"]["critic"]["r3"] is None
-    assert written["judgments"]["critic"]["r4"] == pytest.approx(
-        {"Relevant": 0.34, "Irrelevant": 0.66}
-    )
+    judgments = written["judgments"]["critic"]
+    assert judgments["r2"] == pytest.approx({"Relevant": 0.62, "Irrelevant": 0.38})
+    assert judgments["r3"] is None
+    assert judgments["r4"]["Relevant"] == pytest.approx(0.34)
     # r0 and r2 are called Relevant and are, r5 Irrelevant; r1 is wrong, r3 has no judgment, r4 is wrong.
     assert written["critics"]["critic"]["groups"]["IsRel"]["accuracy"]["value"] == 0.5
     assert written["critics"]["critic"]["seconds"] == 2.0  # one tick a chunk
-    assert written["judgments"][PROMPTED] == written["judgments"]["critic"]
+    assert written["judgments"][PROMPTED] == judgments
     assert written["critics"][PROMPTED]["shortened"] == 2
     assert "shortened" not in written["critics"][MAJORITY]
     told = f"\nRows with a part shortened to fit the prompt: critic 2 of 6; {PROMPTED} 2 of 6.\n"
@@ -479,7 +407,8 @@ def test_killed_in_any_chunk_or_after_the_last_figures_it_goes_on_there(
         world.kill(killed)
     assert world.journal.exists()
     world.run()
-    assert (world.opened, world.asked) == (opened, asked)
+    assert world.opened == opened
+    assert world.asked == asked
     assert world.out.read_bytes() == whole
     assert list(world.out.parent.iterdir()) == [world.out]
 
@@ -490,37 +419,23 @@ def test_a_folder_is_no_place_for_the_result(out):
         evaluation.journal_of(Path(out))
 
 
-@pytest.mark.parametrize(
-    "change, named",
-    [
-        (
-            lambda world, patch: write_jsonl(
-                world.rows, [row.as_dict() for row in SIX[:5]]
-            ),
-            "rows",
-        ),
-        (
-            lambda world, patch: (world.subjects.critic / "critic.json").write_text(
-                "{}"
-            ),
-            "critic",
-        ),
-        (
-            lambda world, patch: patch.setattr(
-                "critic.teacher.forms.OWN", replace(OWN, forms={})
-            ),
-            "prompt",
-        ),
-        (lambda world, patch: patch.setattr(evaluation, "CHUNK", 3), "chunk"),
-    ],
-)
-def test_the_journal_of_another_evaluation_is_refused(
-    world, monkeypatch, change, named
-):
+CHANGES = {
+    "rows": lambda world, patch: write_records(world.rows, SIX[:5]),
+    "critic": lambda world, _: (world.subjects.critic / "critic.json").write_text("{}"),
+    "prompt": lambda _, patch: patch.setattr(
+        "critic.teacher.forms.OWN", replace(OWN, forms={})
+    ),
+    "chunk": lambda world, patch: patch.setattr(evaluation, "CHUNK", 3),
+}
+
+
+@pytest.mark.parametrize("named", CHANGES)
+def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, named):
     world.kill(2)
     before = world.journal.read_bytes()
-    change(world, monkeypatch)
+    CHANGES[named](world, monkeypatch)
     said = rf"journal holds a run with other {named}.*: give the same settings .* remove it"
     with refused(said):
         world.run()
-    assert (world.opened, world.journal.read_bytes()) == ([], before)
+    assert world.opened == []
+    assert world.journal.read_bytes() == before

@@ -1,11 +1,12 @@
 """The page about training rows: counts by hand, a seeded sample, provenance; all that it holds is text."""
 
+import json
 import re
-from itertools import pairwise
+from collections import Counter
 
 import pytest
 from hostile import HOSTILE
-from json_files import write_lines
+from json_files import parse_table, write_lines
 from refusals import refused
 from structure import Structure
 
@@ -46,102 +47,61 @@ TOKENS = dict(
 )
 
 
-def target(*parts):
-    """Letters of `TOKENS`, E for a passage, and texts."""
-    made = [TOKENS.get(part, part) for part in parts]
-    return tuple(
-        TargetToken(one)
-        if one.startswith("[")
-        else HALL
-        if one == "E"
-        else TargetText(one)
-        for one in made
-    )
+def target(text):
+    """Letters of `TOKENS`, E for a passage, and texts in brackets."""
+    made = []
+    for letter, said in re.findall(r"(\w)|\((.*?)\)", text):
+        if said:
+            made.append(TargetText(said))
+        else:
+            made.append(HALL if letter == "E" else TargetToken(TOKENS[letter]))
+    return tuple(made)
 
 
 def short(key="nq-1"):
-    return TrainingRow(
-        key,
-        "nq/short_qa",
-        "who painted the ceiling",
-        target("R", "E", "r", "Ann Example", "f", "5"),
-    )
+    parts = target("REr(Ann Example)f5")
+    return TrainingRow(key, "nq/short_qa", "who painted the ceiling", parts)
 
 
 def unaided(key="alpaca-1"):
-    return TrainingRow(
-        key, "alpaca/instruction", "Name two fruits.", target("N", "Apple, pear.", "4")
-    )
+    parts = target("N(Apple, pear.)4")
+    return TrainingRow(key, "alpaca/instruction", "Name two fruits.", parts)
 
 
 def long(key="asqa-1"):
-    parts = target(
-        "R",
-        "E",
-        "r",
-        "Ann Example painted it.",
-        "p",
-        "C",
-        " It shows a hunt.",
-        "f",
-        "R",
-    )
-    parts += (OTHER, *target("i", " It is famous.", "3"))
-    return TrainingRow(
-        key, "asqa/long_form", "Tell me about the ceiling.", parts, weight=2.0
-    )
+    parts = target("REr(Ann Example painted it.)pC( It shows a hunt.)fR")
+    parts += (OTHER, *target("i( It is famous.)3"))
+    asked = "Tell me about the ceiling."
+    return TrainingRow(key, "asqa/long_form", asked, parts, weight=2.0)
 
 
 def hostile(text):
     """A row that holds a hostile text wherever a row can hold text."""
     evidence = TargetEvidence(Passage(f"id{text}", text, text))
-    parts = (*target("R"), evidence, *target("r"), TargetText(text), *target("n", "1"))
+    parts = (*target("R"), evidence, *target("r"), TargetText(text), *target("n1"))
     return TrainingRow(f"id{text}", f"source{text}", text, parts)
 
 
 def provenance(row, text=""):
     """A record as `critic augment` writes it, with `text` in every place for text."""
-    judged = {
-        "label": f"Relevant{text}",
-        "p": {f"Relevant{text}": 0.9},
-        "coverage": 0.99,
-        "source": "token",
-    }
-    candidate = {
-        "rank": 1,
-        "id": f"wiki-1{text}",
-        "title": f"Great Hall{text}",
-        "score": 12.5,
-        "isrel": judged,
-    }
-    segment = {
-        **{
-            "start": 0,
-            "end": 9,
-            "token": f"[Retrieval]{text}",
-            "why": f"asked for{text}",
-            "chosen": f"wiki-1{text}",
-        },
-        **{
-            "query": f"who painted{text}",
-            "rule": f"relevant and fully supported{text}, best of 3",
-        },
-        "candidates": [
-            candidate,
-            candidate | {"rank": 2, "id": f"wiki-9{text}", "issup": None},
-        ],
-    }
-    return {
-        **{
-            "id": row.id,
-            "why": f"as it came{text}",
-            "query": f"who painted the ceiling{text}",
-            "segments": [segment],
-        },
-        "retrieve": {"label": "Retrieval", "p": {"Retrieval": 0.75}, "ratio": 0.8},
-        "isuse": {"label": "5", "p": {"5": 0.5}},
-        "a key of tomorrow": [text],
-    }
+    mark = json.dumps(text)[1:-1]
+    record = RECORD.replace("@", mark).replace("KEY", json.dumps(row.id)[1:-1])
+    return json.loads(record)
+
+
+RECORD = """
+{"id": "KEY", "why": "as it came@", "query": "who painted the ceiling@",
+ "retrieve": {"label": "Retrieval", "p": {"Retrieval": 0.75}, "ratio": 0.8},
+ "isuse": {"label": "5", "p": {"5": 0.5}}, "a key of tomorrow": ["@"],
+ "segments": [{
+  "start": 0, "end": 9, "token": "[Retrieval]@", "why": "asked for@", "chosen": "wiki-1@", "query": "who painted@",
+  "rule": "relevant and fully supported@, best of 3",
+  "candidates": [
+   {"rank": 1, "id": "wiki-1@", "title": "Great Hall@", "score": 12.5, "isrel":
+    {"label": "Relevant@", "p": {"Relevant@": 0.9}, "coverage": 0.99, "source": "token"}},
+   {"rank": 2, "id": "wiki-9@", "title": "Great Hall@", "score": 12.5, "issup": null, "isrel":
+    {"label": "Relevant@", "p": {"Relevant@": 0.9}, "coverage": 0.99, "source": "token"}}]}]}
+"""
 
 
 ROWS = [
@@ -160,49 +120,42 @@ def file(tmp_path):
 
 def test_table_3_counts_rows_that_retrieve_at_least_once(file):
     statistics = inspect_rows([file]).statistics
-    assert {name: (t.rows, t.retrieving) for name, t in statistics.sources.items()} == {
-        "nq/short_qa": (60, 60),
-        "alpaca/instruction": (40, 0),
-        "asqa/long_form": (3, 3),
-    }
+    counts = {name: (t.rows, t.retrieving) for name, t in statistics.sources.items()}
+    asqa = {"asqa/long_form": (3, 3)}
+    assert counts == {"nq/short_qa": (60, 60), "alpaca/instruction": (40, 0)} | asqa
     long = statistics.sources["asqa/long_form"]
-    assert (long.labels(RETRIEVE), long.labels(ISREL), long.labels(ISSUP)) == (
-        [6, 0, 3],
-        [3, 3],
-        [3, 3, 0],
-    )
-    # 4 + 4 + 3 words, passages left out
-    assert (long.labels(ISUSE), long.words) == (
-        [0, 0, 3, 0, 0],
-        {11: 3},
-    )
+    labels = [*map(long.labels, (RETRIEVE, ISREL, ISSUP, ISUSE))]
+    assert labels == [[6, 0, 3], [3, 3], [3, 3, 0], [0, 0, 3, 0, 0]]
+    assert long.words == {11: 3}  # 4 + 4 + 3 words, passages left out
     total = statistics.total
-    assert (total.rows, total.retrieving) == (103, 63)
-    assert (total.passages, total.segments) == ({0: 40, 1: 60, 2: 3}, {1: 100, 3: 3})
+    assert total.rows == 103
+    assert total.retrieving == 63
+    assert total.passages == {0: 40, 1: 60, 2: 3}
+    assert total.segments == {1: 100, 3: 3}
 
 
 def test_the_sample_is_seeded_and_takes_from_every_source_whatever_the_shards(
     file, tmp_path
 ):
-    first = inspect_rows([file], count=13, seed=1).sample
-    assert {row.id for row in first} != {
-        row.id for row in inspect_rows([file], count=13, seed=2).sample
-    }
-    by_source = [row.source for row in first]
-    assert [
-        by_source.count(s)
-        for s in ("nq/short_qa", "alpaca/instruction", "asqa/long_form")
-    ] == [5, 5, 3]
-    assert inspect_rows([file], count=0).sample == ()
-    assert len(inspect_rows([file], count=1_000).sample) == 103
-    assert {row.id for row in inspect_rows([file], count=9, seed=1).sample} <= {
-        row.id for row in first
-    }
+    def sample(**options):
+        return inspect_rows([file], **options).sample
+
+    def ids(rows):
+        return {row.id for row in rows}
+
+    first = sample(count=13, seed=1)
+    assert ids(first) != ids(sample(count=13, seed=2))
+    by_source = Counter(row.source.partition("/")[0] for row in first)
+    assert by_source == {"nq": 5, "alpaca": 5, "asqa": 3}
+    assert sample(count=0) == ()
+    assert len(sample(count=1_000)) == 103
+    assert ids(sample(count=9, seed=1)) <= ids(first)
     shards = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     write_rows(shards[0], ROWS[:70])
     write_rows(shards[1], ROWS[70:])
     found = inspect_rows(shards, count=13, seed=1)
-    assert (found.sample, found.statistics) == (first, inspect_rows([file]).statistics)
+    assert found.sample == first
+    assert found.statistics == inspect_rows([file]).statistics
     with refused("'short-0'"):
         inspect_rows([shards[0], shards[0]])
 
@@ -211,7 +164,8 @@ def test_provenance_is_kept_for_the_sample_and_counted_for_all(file, tmp_path):
     records = tmp_path / "provenance.jsonl"
     write_lines(records, (provenance(row) for row in ROWS[:50]))
     found = inspect_rows([file], count=10, provenance=[records])
-    assert (found.recorded, found.rules) == (50, {"relevant and fully supported": 50})
+    assert found.recorded == 50
+    assert found.rules == {"relevant and fully supported": 50}
     assert set(found.provenance) == {row.id for row in found.sample} & {
         row.id for row in ROWS[:50]
     }
@@ -219,28 +173,22 @@ def test_provenance_is_kept_for_the_sample_and_counted_for_all(file, tmp_path):
 
 @pytest.mark.parametrize(
     "parts, expected",
-    [
-        (("R", "E", "r", "a", "f", "5"), ""),
-        (
-            ("N", "a", "R", "E", "i", "b", "C", "c", "p", "R", "E", "r", "d", "f", "5"),
-            "",
-        ),
-        (("a", "5"), "text, [Utility:5]"),
-        (("N", "a"), "nothing"),
-        (("5",), "[Utility:5]"),
-        (("N", "5", "a", "5"), "[Utility:5], text, [Utility:5]"),
-        (("N", "E", "r", "a", "5"), "passage, [Relevant], text, [Utility:5]"),
-        (("R", "E", "a", "5"), "[Retrieval], passage, text, [Utility:5]"),
-        (("N", "a", "R", "b", "5"), "[Retrieval], text, [Utility:5]"),
-        (
-            ("C", "a", "f", "5"),
-            "[Continue to Use Evidence], text, [Fully supported], [Utility:5]",
-        ),
-        (("R", "E", "i", "a", "p", "5"), "[Partially supported], [Utility:5]"),
-    ],
+    parse_table("""
+REr(a)f5 | ""
+N(a)REi(b)C(c)pREr(d)f5 | ""
+(a)5 | text, [Utility:5]
+N(a) | nothing
+"5" | [Utility:5]
+N5(a)5 | [Utility:5], text, [Utility:5]
+NEr(a)5 | passage, [Relevant], text, [Utility:5]
+RE(a)5 | [Retrieval], passage, text, [Utility:5]
+N(a)R(b)5 | [Retrieval], text, [Utility:5]
+C(a)f5 | [Continue to Use Evidence], text, [Fully supported], [Utility:5]
+REi(a)p5 | [Partially supported], [Utility:5]
+"""),
 )
 def test_a_target_that_departs_from_the_form_of_table_4_is_told(parts, expected):
-    assert departure(target(*parts)).partition(" where ")[0] == expected
+    assert departure(target(parts)).partition(" where ")[0] == expected
 
 
 def test_the_command_writes_a_page(file, tmp_path, capsys):
@@ -248,15 +196,11 @@ def test_the_command_writes_a_page(file, tmp_path, capsys):
     write_lines(records, [provenance(ROWS[0])])
     pages = []
     # a folder of critic augment
-    for files in (
-        [str(file), "--provenance", str(records)],
-        [str(tmp_path)],
-    ):
-        assert main(["inspect", *files, *f"-o {out} -n 103 --replace".split()]) == 0
-        assert (
-            capsys.readouterr().out == f"103 of 103 rows, 1 with provenance in {out}\n"
-        )
-        pages.append(out.read_text(encoding="utf-8"))
+    for files in (f"{file} --provenance {records}", tmp_path):
+        assert main(f"inspect {files} -o {out} -n 103 --replace".split()) == 0
+        said = f"103 of 103 rows, 1 with provenance in {out}\n"
+        assert capsys.readouterr().out == said
+        pages.append(out.read_text())
     assert pages[0].count("<article ") == 103
     assert pages[0] == pages[1]
 
@@ -310,13 +254,8 @@ def test_hostile_text_is_text(name):
 
 
 def test_huge_rows_are_cut_and_say_so():
-    row = TrainingRow(
-        "big",
-        "s",
-        "a" * 1_000_000,
-        (*target("N"), *[TargetText("word ")] * 5_000, *target("5")),
-    )
-    text = rendered([row])
+    parts = (*target("N"), *[TargetText("word ")] * 5_000, *target("5"))
+    text = rendered([TrainingRow("big", "s", "a" * 1_000_000, parts)])
     assert len(text) < 80_000
     assert f"({1_000_000 - MOST_VISIBLE:,} more characters)" in text
     assert f"{5_002 - MOST_PARTS:,} more parts" in text
@@ -325,48 +264,18 @@ def test_huge_rows_are_cut_and_say_so():
 def test_a_row_shows_its_tokens_text_folded_passages_and_provenance_for_the_ear_and_the_keyboard_too():
     rows = [short(), unaided(), long()]
     found = page(rows, {row.id: provenance(row) for row in rows[:1]})
-    text, tags = found.text(), found.tags
     said = (
-        "[Continue to Use Evidence]",
-        "Ann Example painted it.",
-        "asqa-1",
-        "weight 2",
-        "Tell me about the ceiling.",
-    )
-    assert [part for part in said if part not in text] == []
-    folded = [
-        attrs
-        for tag, attrs in tags
-        if tag == "details" and ("class", "passage") in attrs
-    ]
-    assert len(folded) == 3
-    assert all("open" not in dict(attrs) for attrs in folded)
+        "[Continue to Use Evidence]|Ann Example painted it.|asqa-1|weight 2|Tell me about the ceiling.|"
+        "who painted the ceiling|relevant and fully supported, best of 3|Retrieval 0.75|12.5|a key of"
+    ).split("|")
+    assert [part for part in said if part not in found.text()] == []
+    assert found.tags.count(("details", (("class", "passage"),))) == 3
     assert HALL.passage.text in found.text("div")
     assert found.text("summary").count("why these tokens") == 1
-    said = (
-        "who painted the ceiling",
-        "relevant and fully supported, best of 3",
-        "Retrieval 0.75",
-        "12.5",
-        "a key of",
-    )
-    assert [part for part in said if part not in text] == []
-    assert ("html", (("lang", "en"),)) in tags
-    assert all(dict(attrs).get("aria-label") for tag, attrs in tags if tag == "svg")
     assert all(
-        dict(attrs).get("scope") in ("row", "col") for tag, attrs in tags if tag == "th"
+        dict(attrs).get("aria-label") for tag, attrs in found.tags if tag == "svg"
     )
-    for one, other in (
-        ("table", "caption"),
-        ("details", "summary"),
-        ("input", "label"),
-    ):
-        assert sum(tag == one for tag, _ in tags) == sum(
-            tag == other for tag, _ in tags
-        )
-    levels = [int(tag[1]) for tag, _ in tags if re.fullmatch("h[1-6]", tag)]
-    assert levels[0] == 1
-    assert all(after <= before + 1 for before, after in pairwise(levels))
+    found.check_heard()
 
 
 def test_provenance_of_another_making_is_tolerated():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import tiny
-from json_files import write_json
+from json_files import parse_table, write_json
 from refusals import refused
 
 from critic.case_files import read_labelled, read_questions
@@ -16,13 +16,8 @@ from retrieval.passage import Passage
 
 TOLD = {form: f"You judge {form}." for form in FORMS}
 HALL = "Great Hall\nAnn painted it in 1720."
-OBJECT = {
-    "instruction": "Who?",
-    "output": "Ann. In 1720.",
-    "target_output": "In 1720.",
-    "preceding_sentences": "Ann.",
-}
-OBJECT |= {"evidence": HALL, "q_id": "q1", "sent_idx": 1}
+OBJECT = json.loads("""{"instruction": "Who?", "output": "Ann. In 1720.", "target_output": "In 1720.",
+ "preceding_sentences": "Ann.", "evidence": "Great Hall\\nAnn painted it in 1720.", "q_id": "q1", "sent_idx": 1}""")
 
 
 def combined(task, form, text, label):
@@ -33,116 +28,84 @@ def reply(**fields):
     return {"input": OBJECT, "explanation": "", "raw_output": "", **fields}
 
 
-RETRIEVE = f"Task instruction: Who?\nPreceding sentences: Ann.\nEvidence: {HALL}\nOutput: In 1720."
 COMBINED = [
-    combined("retrieval", "Retrieve", "Task instruction: Who?", "[Retrieval]"),
-    combined(
-        "multi_retrieval", "Retrieve/evidence", RETRIEVE, "[Continue to Use Evidence]"
-    ),
-    combined(
-        "relevance", "IsRel", f"Task instruction: Who?\nEvidence: {HALL}", "[Relevant]"
-    ),
-    combined(
-        "groudness",
-        "IsSup",
-        f"Task instruction: Who?\nOutput: Ann.\nEvidence: {HALL}",
-        "[Fully supported]",
-    ),
-    combined(
-        "utility",
-        "IsUse",
-        "Task instruction: Who?\nOutput: Ann. In 1720.",
-        "[Utility:4]",
-    ),
+    combined(task, form, text.replace("$", "Task instruction: Who?\n").strip(), label)
+    for task, form, text, label in (
+        ("retrieval", "Retrieve", "$", "[Retrieval]"),
+        (
+            "multi_retrieval",
+            "Retrieve/evidence",
+            f"$Preceding sentences: Ann.\nEvidence: {HALL}\nOutput: In 1720.",
+            "[Continue to Use Evidence]",
+        ),
+        ("relevance", "IsRel", f"$Evidence: {HALL}", "[Relevant]"),
+        (
+            "groudness",
+            "IsSup",
+            f"$Output: Ann.\nEvidence: {HALL}",
+            "[Fully supported]",
+        ),
+        ("utility", "IsUse", "$Output: Ann. In 1720.", "[Utility:4]"),
+    )
 ]
 """A row of each form."""
 
 
+def released(fields):
+    """A reply of the teacher, or a row of `COMBINED` with changes, or the fields alone."""
+    if "row" in fields:
+        return COMBINED[fields["row"]] | {k: fields[k] for k in fields if k != "row"}
+    return fields if "input" in fields else reply(**fields)
+
+
 @pytest.mark.parametrize(
-    "record, case, label",
-    [
-        (COMBINED[0], ("Retrieve", "Who?", "", "", ""), "Retrieval"),
-        (
-            COMBINED[1],
-            ("Retrieve", "Who?", "Ann.", "In 1720.", HALL),
-            "Continue to Use Evidence",
-        ),
-        (
-            COMBINED[1] | {"input": RETRIEVE.replace("Ann.", "None", 1)},
-            ("Retrieve", "Who?", "", "In 1720.", HALL),
-            "Continue to Use Evidence",
-        ),
-        (COMBINED[2], ("IsRel", "Who?", "", "", HALL), "Relevant"),
-        (COMBINED[3], ("IsSup", "Who?", "", "Ann.", HALL), "Fully supported"),
-        (COMBINED[4], ("IsUse", "Who?", "", "Ann. In 1720.", ""), "4"),
-        (
-            COMBINED[4] | {"output": "[Relevant]"},
-            ("IsUse", "Who?", "", "Ann. In 1720.", ""),
-            "",
-        ),
-        (
-            reply(score="[Partially supported] "),
-            ("IsSup", "Who?", "Ann.", "In 1720.", HALL),
-            "Partially supported",
-        ),
-        (
-            reply(score="", raw_output="[Irrelevant]\nExplanation: no"),
-            ("IsRel", "Who?", "", "", HALL),
-            "Irrelevant",
-        ),
-        (reply(score=3), ("IsUse", "Who?", "", "Ann. In 1720.", ""), "3"),
-        (reply(score=7), ("IsSup", "Who?", "Ann.", "In 1720.", HALL), ""),
-        (
-            reply(decision_token="[No Retrieval]"),
-            ("Retrieve", "Who?", "Ann.", "In 1720.", HALL),
-            "No Retrieval",
-        ),
-        (
-            {"input": "##\nTask instruction: Who?", "output": "Yes"},
-            ("Retrieve", "Who?", "", "", ""),
-            "Retrieval",
-        ),
-    ],
+    "fields, group, texts, evidence, label",
+    parse_table(
+        r"""
+{"row": 0} | Retrieve | ["Who?"] | 0 | Retrieval
+{"row": 1} | Retrieve | ["Who?", "Ann.", "In 1720."] | 1 | Continue to Use Evidence
+{"row": 1, "input": "Task instruction: Who?\nPreceding sentences: None\nEvidence: HALL\nOutput: In 1720."}
+    | Retrieve | ["Who?", "", "In 1720."] | 1 | Continue to Use Evidence
+{"row": 2} | IsRel | ["Who?"] | 1 | Relevant
+{"row": 3} | IsSup | ["Who?", "", "Ann."] | 1 | Fully supported
+{"row": 4} | IsUse | ["Who?", "", "Ann. In 1720."] | 0 | "4"
+{"row": 4, "output": "[Relevant]"} | IsUse | ["Who?", "", "Ann. In 1720."] | 0 | ""
+{"score": "[Partially supported] "} | IsSup | ["Who?", "Ann.", "In 1720."] | 1 | Partially supported
+{"score": "", "raw_output": "[Irrelevant]\nExplanation: no"} | IsRel | ["Who?"] | 1 | Irrelevant
+{"score": 3} | IsUse | ["Who?", "", "Ann. In 1720."] | 0 | "3"
+{"score": 7} | IsSup | ["Who?", "Ann.", "In 1720."] | 1 | ""
+{"decision_token": "[No Retrieval]"} | Retrieve | ["Who?", "Ann.", "In 1720."] | 1 | No Retrieval
+{"input": "##\nTask instruction: Who?", "output": "Yes"} | Retrieve | ["Who?"] | 0 | Retrieval
+""".replace("HALL", HALL.replace("\n", r"\n"))
+    ),
 )
-def test_a_published_row_is_a_case_with_its_label(record, case, label):
-    row = parse_released(record, "k")
-    group, instruction, preceding, output, evidence = case
-    passage = (
-        None
-        if not evidence
-        else Passage("k/evidence", *reversed(evidence.split("\n", 1)))
-    )
-    expected = Case.of(group, instruction, preceding, output, passage)
-    assert (row.group, row.state) == (group, expected.state)
+def test_a_published_row_is_a_case_with_its_label(
+    fields, group, texts, evidence, label
+):
+    row = parse_released(released(fields), "k")
+    passage = Passage("k/evidence", *reversed(HALL.split("\n"))) if evidence else None
+    expected = Case.of(group, *texts, evidence=passage)
+    assert row.group == group
+    assert row.state == expected.state
     assert row.label == label
     assert row.label_source == "gpt-4"
 
 
 @pytest.mark.parametrize(
-    "record, said",
-    [
-        (COMBINED[0] | {"task": "mood"}, "unknown task 'mood'"),
-        (
-            COMBINED[0] | {"input": "Who?"},
-            "'input' must begin with 'Task instruction: ', not 'Who\\?'",
-        ),
-        (COMBINED[0] | {"input": 7}, "'input' must be text or an object, not 7"),
-        (
-            {"input": [1], "output": "x"},
-            r"'input' must be text or an object, not \[1\]",
-        ),
-        (
-            COMBINED[0] | {"input": "Task instruction: "},
-            "the instruction of the case is empty",
-        ),
-        (COMBINED[2] | {"output": "[Mostly]"}, "the teacher gave no label"),
-        (COMBINED[2] | {"input": "Task instruction: Who?"}, "IsRel needs 'evidence'"),
-        ({"input": {}}, "no 'score' or 'decision_token' or 'output' in a row"),
-    ],
+    "fields, said",
+    parse_table(r"""
+{"row": 0, "task": "mood"} | unknown task 'mood'
+{"row": 0, "input": "Who?"} | 'input' must begin with 'Task instruction: ', not 'Who\?'
+{"row": 0, "input": 7} | 'input' must be text or an object, not 7
+{"input": [1], "output": "x"} | 'input' must be text or an object, not \[1\]
+{"row": 0, "input": "Task instruction: "} | the instruction of the case is empty
+{"row": 2, "output": "[Mostly]"} | the teacher gave no label
+{"row": 2, "input": "Task instruction: Who?"} | IsRel needs 'evidence'
+{"input": {}} | no 'score' or 'decision_token' or 'output' in a row
+"""),
 )
-def test_a_row_that_cannot_be_read_is_named(tmp_path, record, said):
-    path = tmp_path / "train.json"
-    write_json(path, [COMBINED[0], record])
+def test_a_row_that_cannot_be_read_is_named(tmp_path, fields, said):
+    path = write_json(tmp_path / "train.json", [COMBINED[0], released(fields)])
     with refused(f"train.json: row 2: .*{said}"):
         list(read_labelled(path, judgeable=True))
 
@@ -151,13 +114,8 @@ def test_published_labels_label_their_own_rows_and_those_without_one_are_set_asi
     tmp_path, capsys
 ):
     path, out = tmp_path / "train.json", tmp_path / "out"
-    write_json(
-        path,
-        [
-            *COMBINED,
-            COMBINED[2] | {"output": "[Mostly]", "input": COMBINED[2]["input"] + "!"},
-        ],
-    )
+    other = COMBINED[2] | {"output": "[Mostly]", "input": COMBINED[2]["input"] + "!"}
+    write_json(path, [*COMBINED, other])
     assert main(f"label {path} --gold {path} -o {out}".split()) == 0
     rows = list(read_labelled(out / "labelled.jsonl"))
     assert [row.id for row in rows] == [f"train-{number}" for number in range(1, 6)]

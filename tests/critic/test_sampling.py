@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from json_files import parse_table
 from refusals import refused
 from scripted_critic import CountingRetriever
 from scripted_critic import spans as find
@@ -37,33 +38,26 @@ def pair(number, *, passages=1, sentences=3):
 ALL = {"Retrieve": 24, "IsRel": 24, "IsSup": 24, "IsUse": 24}
 
 
-def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(
-    tmp_path,
-):
+def test_every_group_gets_what_was_asked_for_in_cases_that_can_be_judged(tmp_path):
     sample = draw([pair(n) for n in range(40)], ALL, find, retriever=searching())
     assert Counter(question.group for question in sample.questions) == ALL
     assert sample.short() == {}
     outputs = {f"p{n}": pair(n).output for n in range(40)}
-    for question in sample.questions:
-        case, output = question, outputs[question.id.partition("/")[0]]
+    for case in sample.questions:
         check(case)
-        assert (
-            question.rule == "isuse_of_other_output"
-            or f"{case.preceding} {case.output}".strip() in output
-        )
-        assert (case.output == "") == (
-            case.group == "IsRel" or question.rule == "retrieve_for_instruction"
-        )
-    assert Counter(question.rule for question in sample.questions) == {
-        rule.name: 8 for rule in RULES
-    }
+        said = f"{case.preceding} {case.output}".strip()
+        output = outputs[case.id.partition("/")[0]]
+        assert case.rule == "isuse_of_other_output" or said in output
+        bare = case.group == "IsRel" or case.rule == "retrieve_for_instruction"
+        assert (case.output == "") == bare
+    rules = Counter(question.rule for question in sample.questions)
+    assert rules == {rule.name: 8 for rule in RULES}
     assert len({question.id for question in sample.questions}) == 96
-    assert len({digest(question) for question in sample.questions}) == 96
+    assert len(set(map(digest, sample.questions))) == 96
     written = [question.as_dict() for question in sample.questions]
     write_jsonl(tmp_path / "cases.jsonl", written)
-    assert [
-        question.as_dict() for question in read_questions(tmp_path / "cases.jsonl")
-    ] == written
+    read = read_questions(tmp_path / "cases.jsonl")
+    assert [question.as_dict() for question in read] == written
 
 
 def test_what_one_rule_cannot_give_comes_from_others():
@@ -72,25 +66,22 @@ def test_what_one_rule_cannot_give_comes_from_others():
     counts = Counter(question.rule for question in sample.questions)
     assert counts["isuse_of_beginning"] == 0
     assert counts["isuse_of_output"] + counts["isuse_of_other_output"] == 30
-    assert (counts["isrel_of_gold_passage"], counts["isrel_of_other_passage"]) == (2, 8)
+    assert counts["isrel_of_gold_passage"] == 2
+    assert counts["isrel_of_other_passage"] == 8
     assert sample.left_out["isuse_of_beginning"] == 30
-    none = draw(
-        [pair(n, passages=0) for n in range(9)],
-        {"IsSup": 5},
-        find,
-        retriever=searching(hits=0),
-    )
-    assert (none.questions, none.short()) == ([], {"IsSup": 5})
+    pairs = [pair(n, passages=0) for n in range(9)]
+    none = draw(pairs, {"IsSup": 5}, find, retriever=searching(hits=0))
+    assert none.questions == []
+    assert none.short() == {"IsSup": 5}
     with refused("no pairs to draw from"):
         draw([], ALL, find)
 
 
 def test_defect_33_the_same_seed_gives_the_same_bytes_and_unknown_data_sets_work():
     """Official code: unseeded, and it crashes where a data set that it knows by name is missing."""
+    pairs = [pair(n) for n in range(30)]
     first, second, other = (
-        draw(
-            [pair(n) for n in range(30)], ALL, find, seed=seed, retriever=searching()
-        ).questions
+        draw(pairs, ALL, find, seed=seed, retriever=searching()).questions
         for seed in (1, 1, 2)
     )
     assert first == second != other
@@ -116,10 +107,8 @@ def test_defect_32_a_passage_is_drawn_from_its_own_list():
                 "gold_passage"
             )
             drawn["gold", text[-1]] += 1
-    assert set(drawn) == {
-        *(("gold", n) for n in "012"),
-        *(("found", n) for n in "0123"),
-    }
+    kinds = {"gold": "012", "found": "0123"}
+    assert set(drawn) == {(kind, n) for kind in kinds for n in kinds[kind]}
 
 
 def test_defect_38_searches_go_out_in_batches_with_instruction_and_text():
@@ -162,13 +151,13 @@ def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(
 
 @pytest.mark.parametrize(
     "texts, reason",
-    [
-        (["Mood=3"], "unknown group 'Mood'"),
-        (["IsSup=many"], "'many' is no number"),
-        (["IsSup=\u0663"], "is no number"),
-        (["IsSup/Maybe=3"], "IsSup has the labels Fully supported"),
-        (["Retrieve=1", "Retrieve=2"], "'Retrieve' is given twice"),
-    ],
+    parse_table("""
+["Mood=3"] | unknown group 'Mood'
+["IsSup=many"] | 'many' is no number
+["IsSup=٣"] | is no number
+["IsSup/Maybe=3"] | IsSup has the labels Fully supported
+["Retrieve=1", "Retrieve=2"] | 'Retrieve' is given twice
+"""),
 )
 def test_a_bad_target_is_one_line(texts, reason):
     with refused(reason):
@@ -177,15 +166,15 @@ def test_a_bad_target_is_one_line(texts, reason):
 
 @pytest.mark.parametrize(
     "wanted, text, kept",
-    [
-        ([], "rrii", [0, 1, 2, 3]),
-        (["IsRel=3"], "rriir", [0, 1, 2]),
-        (["IsRel/Relevant=2", "IsRel/Irrelevant=1"], "rrrriri", [0, 1, 4]),
-        (["IsRel/Irrelevant=1"], "rrrrirr", [0, 1, 2, 3, 4]),
-        (["IsRel=4", "IsRel/Relevant=1"], "rriirii", [0, 2, 3, 5]),
-        (["IsRel=9", "IsRel/Relevant=1", "IsRel/Irrelevant=1"], "rrii", [0, 2]),
-        (["IsRel=0"], "ri", []),
-    ],
+    parse_table("""
+[] | rrii | [0, 1, 2, 3]
+["IsRel=3"] | rriir | [0, 1, 2]
+["IsRel/Relevant=2", "IsRel/Irrelevant=1"] | rrrriri | [0, 1, 4]
+["IsRel/Irrelevant=1"] | rrrrirr | [0, 1, 2, 3, 4]
+["IsRel=4", "IsRel/Relevant=1"] | rriirii | [0, 2, 3, 5]
+["IsRel=9", "IsRel/Relevant=1", "IsRel/Irrelevant=1"] | rrii | [0, 2]
+["IsRel=0"] | ri | []
+"""),
 )
 def test_rows_fill_targets_in_order(wanted, text, kept):
     filling = Filling(parse_targets(wanted))

@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 VOID = {"meta", "input", "br", "img"}
 UNSEEN = (
@@ -71,6 +72,22 @@ class Structure(HTMLParser):
             value.startswith("#") and value[1:] in ids for value in self.values("href")
         )
         assert not re.search(r"url|@import|expression|http|//", self.text("style"))
+
+    def check_heard(self):
+        """A page for the ear: captions, summaries and labels, scopes, names of pictures, and headings in steps."""
+        tags = [tag for tag, _ in self.tags]
+        for one, other in map(
+            str.split, ("table caption", "details summary", "input label")
+        ):
+            assert tags.count(one) == tags.count(other)
+        for tag, attributes in self.tags:
+            known = dict(attributes)
+            assert tag != "th" or known["scope"] in ("row", "col")
+            assert tag != "img" or known["alt"]
+            assert tag != "html" or known["lang"] == "en"
+        levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels))
 
     def unseen(self):
         """What a reader could not see, in texts and spoken names."""

@@ -1,17 +1,11 @@
 """A critic and a retriever that answer from rules of a test and remember every call. Not a test."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-
-from critic.cases import Case
 from critic.judging import Critic
 from critic.pairs import Pair
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.requests import External, Steps
+from selfrag.reflection.requests import External
 
-Answer = str | dict[str, float] | None
 YES = {
     "Retrieve": "Retrieval",
     "IsRel": "Relevant",
@@ -20,7 +14,7 @@ YES = {
 }
 
 
-def judgment(case: Case, answer: Answer) -> Judgment | None:
+def judgment(case, answer):
     """A label as all the mass but a little, or a distribution by label name."""
     if answer is None:
         return None
@@ -40,26 +34,26 @@ def judgment(case: Case, answer: Answer) -> Judgment | None:
 class ScriptedCritic(Critic):
     """`rule(case)` gives a label, a distribution, None, or ... for the most favourable label of the group."""
 
-    def __init__(self, rule: Callable[[Case], Answer] | None = None) -> None:
+    def __init__(self, rule=None):
         super().__init__({})
         self._rule = rule or (lambda case: ...)
-        self.calls: list[list[Case]] = []
+        self.calls = []
 
     @property
-    def cases(self) -> list[Case]:
+    def cases(self):
         return [case for call in self.calls for case in call]
 
-    def of(self, group: str) -> list[Case]:
+    def of(self, group):
         return [case for case in self.cases if case.group == group]
 
-    def steps(self, cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
+    def steps(self, cases):
         if not cases:
             return []
         # those of all that wait come in one call
         results = yield [External(self.answer, case) for case in cases]
         return [result.value for result in results]
 
-    def answer(self, cases: Sequence[Case]) -> list[Judgment | None]:
+    def answer(self, cases):
         self.calls.append(list(cases))
         answers = [self._rule(case) for case in cases]
         return [
@@ -71,20 +65,20 @@ class ScriptedCritic(Critic):
 class CountingRetriever:
     """Passages by query from a function; remembers every call."""
 
-    def __init__(self, find: Callable[[str], Sequence[Passage]] | None = None) -> None:
+    def __init__(self, find=None):
         self._find = find or (lambda query: [])
-        self.calls: list[list[str]] = []
+        self.calls = []
 
     @property
-    def queries(self) -> list[str]:
+    def queries(self):
         return [query for call in self.calls for query in call]
 
-    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
+    def __call__(self, queries, k, /):
         self.calls.append(list(queries))
         return [list(self._find(query))[:k] for query in queries]
 
 
-def passages(*names: str, score: float = 1.0) -> list[Passage]:
+def passages(*names, score=1.0):
     """Passages whose text is their name, scores falling."""
     return [
         Passage(name, f"text of {name}", name.title(), score / rank)
@@ -92,7 +86,7 @@ def passages(*names: str, score: float = 1.0) -> list[Passage]:
     ]
 
 
-def pair(output: str = "Paris. It lies on the Seine.", **changes) -> Pair:
+def pair(output="Paris. It lies on the Seine.", **changes):
     return Pair(
         **{
             "id": "q1",
@@ -105,7 +99,7 @@ def pair(output: str = "Paris. It lies on the Seine.", **changes) -> Pair:
     )
 
 
-def spans(text: str) -> list[tuple[int, int]]:
+def spans(text):
     """A sentence ends after a full stop: enough for tests that are not about sentences."""
     found, start = [], 0
     for end, character in enumerate(text, 1):

@@ -1,21 +1,14 @@
 """A small real run. Not a test."""
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Sequence
-from pathlib import Path
 
 from critic.augment.algorithm import AugmentOptions
 from critic.augment.run import augment_locally, augment_pairs
 from critic.baselines import lexical_critic, overlap
-from critic.cases import Case
 from critic.judging import Critic
 from critic.pairs import PairSource
 from retrieval.passage import Passage
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.requests import Steps
 
 OPTIONS = AugmentOptions(gold="join", seed=3)
 SHARD = 3
@@ -49,7 +42,7 @@ CORPUS = [
 class WordRetriever:
     """Passages by shared words."""
 
-    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
+    def __call__(self, queries, k, /):
         return [
             sorted(
                 (p.with_score(overlap(q, f"{p.title} {p.text}")) for p in CORPUS),
@@ -59,23 +52,23 @@ class WordRetriever:
         ]
 
 
-def _worst(passage: Passage) -> tuple[float, str]:
+def _worst(passage):
     return -(passage.score or 0.0), passage.id
 
 
 class SlowCritic(Critic):
     """Takes its time, so that a kill meets it at work."""
 
-    def __init__(self, pause: float) -> None:
+    def __init__(self, pause):
         super().__init__(lexical_critic().judges)
         self._pause = pause
 
-    def steps(self, cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
+    def steps(self, cases):
         time.sleep(self._pause if cases else 0)
         return (yield from super().steps(cases))
 
 
-def write_pairs(path: Path, count: int = 40) -> Path:
+def write_pairs(path, count=40):
     """Questions, long answers and instructions, one line each."""
     with path.open("w") as stream:
         for n in range(count):
@@ -112,13 +105,13 @@ def write_pairs(path: Path, count: int = 40) -> Path:
     return path
 
 
-def run(pairs: Path, out: Path, pause: float = 0.0) -> dict:
+def run(pairs, out, pause=0.0):
     """The run itself."""
     execute = augment_locally(SlowCritic(pause), WordRetriever(), OPTIONS)
     return augment_pairs(PairSource(pairs), out, execute, OPTIONS, shard=SHARD)
 
 
-def contents(out: Path) -> dict[str, bytes]:
+def contents(out):
     """Every byte of the output, and that nothing else is left."""
     assert sorted(path.name for path in out.iterdir()) == sorted(
         (*FILES, "manifest.json")

@@ -1,6 +1,7 @@
 """Hand-worked augmentations: what is asked and written, segments, the choice of passages, down- and up-sampling."""
 
 import random
+import re
 from collections import Counter
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -8,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_files import parse_table
 from refusals import refused
 from scripted_critic import (
     CountingRetriever,
@@ -59,18 +61,14 @@ def run(rule=None, pairs=None, find=None, **options):
 def layout(result):
     assert isinstance(result, Augmented), result
     parts = target(result)
-    assert (
-        "".join(part.text for part in parts if isinstance(part, TargetText))
-        == result.pair.output
-    )
-    return [
-        part.token
-        if isinstance(part, TargetToken)
-        else part.text
-        if isinstance(part, TargetText)
-        else f"<{part.passage.id}>"
+    texts = [part.text for part in parts if isinstance(part, TargetText)]
+    assert "".join(texts) == result.pair.output
+    return "|".join(
+        f"<{part.passage.id}>"
+        if isinstance(part, TargetEvidence)
+        else getattr(part, "token", None) or part.text
         for part in parts
-    ]
+    )
 
 
 def test_no_retrieval_asks_for_utility_only():
@@ -78,7 +76,7 @@ def test_no_retrieval_asks_for_utility_only():
         lambda case: "No Retrieval" if case.group == "Retrieve" else "4"
     )
     whole = "Paris. It lies on the Seine."
-    assert layout(result) == ["[No Retrieval]", whole, "[Utility:4]"]
+    assert layout(result) == f"[No Retrieval]|{whole}|[Utility:4]"
     assert [(case.group, case.output) for case in critic.cases] == [
         ("Retrieve", ""),
         ("IsUse", whole),
@@ -87,11 +85,8 @@ def test_no_retrieval_asks_for_utility_only():
 
 
 def test_three_way_decisions_per_sentence():
-    decisions = {
-        "Two.": "Continue to Use Evidence",
-        "Three.": "No Retrieval",
-        "Four.": "Retrieval",
-    }
+    decisions = {"Two.": "Continue to Use Evidence", "Three.": "No Retrieval"}
+    decisions["Four."] = "Retrieval"
 
     def rule(case):
         if case.group == "Retrieve" and case.output:
@@ -101,54 +96,28 @@ def test_three_way_decisions_per_sentence():
         return ...
 
     def find(query):
-        return (
-            passages("w1", "w2")
-            if query.endswith(" One.")
-            else passages("f1")
-            if "Four" in query
-            else FOUND
-        )
+        names = "w1 w2" if query.endswith(" One.") else "f1" if "Four" in query else "d"
+        return passages(*names.split())
 
     result, critic, retriever = run(rule, pair("One. Two. Three. Four."), find)
-    assert layout(result) == [
-        "[Retrieval]",
-        "<w1>",
-        "[Relevant]",
-        "One.",
-        "[Fully supported]",
-        "[Continue to Use Evidence]",
-        " Two.",
-        "[Partially supported]",
-        "[No Retrieval]",
-        " Three.",
-        "[Retrieval]",
-        "<f1>",
-        "[Relevant]",
-        " Four.",
-        "[Fully supported]",
-        "[Utility:5]",
-    ]
-    assert retriever.queries == [
-        "Capital? One. Two. Three. Four.",
-        "Capital? One.",
-        "Capital? Four.",
-    ]
+    assert layout(result) == (
+        "[Retrieval]|<w1>|[Relevant]|One.|[Fully supported]|[Continue to Use Evidence]| Two.|[Partially supported]|"
+        "[No Retrieval]| Three.|[Retrieval]|<f1>|[Relevant]| Four.|[Fully supported]|[Utility:5]"
+    )
+    asked = "Capital? One. Two. Three. Four.|Capital? One.|Capital? Four."
+    assert "|".join(retriever.queries) == asked
     judged = [
-        (c.output, c.preceding, c.evidence.id)
+        f"{c.output}|{c.preceding}|{c.evidence.id}"
         for c in critic.of("Retrieve")
         if c.output
     ]
     assert judged == [
-        ("Two.", "One.", "w1"),
-        ("Three.", "One. Two.", "w1"),
-        ("Four.", "One. Two. Three.", "w1"),
+        "Two.|One.|w1",
+        "Three.|One. Two.|w1",
+        "Four.|One. Two. Three.|w1",
     ]
-    assert [(c.output, c.evidence.id) for c in critic.of("IsSup")] == [
-        ("One.", "w1"),
-        ("One.", "w2"),
-        ("Two.", "w1"),
-        ("Four.", "f1"),
-    ]
+    supported = [f"{c.output}{c.evidence.id}" for c in critic.of("IsSup")]
+    assert supported == "One.w1 One.w2 Two.w1 Four.f1".split()
     assert all(case.output == "" for case in critic.of("IsRel"))
 
 
@@ -164,22 +133,15 @@ def test_the_rules_of_the_paper_judge_every_sentence_with_the_initial_passage():
     result, critic, retriever = run(rule, pair("One. Two. Three."), found, **options)
     assert isinstance(result, Augmented)
     judged = [
-        (case.output, case.evidence and case.evidence.id)
+        f"{case.output}{case.evidence and case.evidence.id}"
         for case in critic.of("Retrieve")
     ]
-    assert judged == [
-        ("One. Two. Three.", None),
-        ("One.", "d1"),
-        ("Two.", "d1"),
-        ("Three.", "d1"),
-    ]
-    assert (RULES["paper"].passages, retriever.queries[0]) == (
-        10,
-        "Capital? One. Two. Three.",
-    )
+    assert judged == "One. Two. Three.None|One.d1|Two.d1|Three.d1".split("|")
+    assert RULES["paper"].passages == 10
+    assert retriever.queries[0] == "Capital? One. Two. Three."
     alone, critic, _ = run(lambda c: ..., pair("Paris."), **options)
     assert len(critic.of("Retrieve")) == 1  # y_t is y (Algorithm 3)
-    assert layout(alone)[0] == "[Retrieval]"
+    assert layout(alone).startswith("[Retrieval]")
 
 
 def test_without_a_relevant_passage_in_use_nothing_is_continued_or_supported():
@@ -187,24 +149,14 @@ def test_without_a_relevant_passage_in_use_nothing_is_continued_or_supported():
     want = {"Continue to Use Evidence": 1.0}
     answers = lambda case: want if case.group == "Retrieve" and case.output else ...  # noqa: E731
     result, critic, _ = run(answers, first="judged")
-    assert [part for part in layout(result) if part.startswith("[")][:2] == [
-        "[Retrieval]",
-        "[Relevant]",
-    ]
+    assert layout(result).startswith("[Retrieval]|<d1>|[Relevant]|")
     assert critic.of("Retrieve")[1].evidence == FOUND[0]
     assert result.segments[0].why == "judged to continue, but no passage is in use"
-    result, critic, _ = run(
-        lambda case: "Irrelevant" if case.group == "IsRel" else answers(case)
+    irrelevant = lambda case: "Irrelevant" if case.group == "IsRel" else answers(case)  # noqa: E731
+    result, critic, _ = run(irrelevant)
+    assert re.sub("<.*?>", "", layout(result)) == (
+        "[Retrieval]||[Irrelevant]|Paris.|[Retrieval]||[Irrelevant]| It lies on the Seine.|[Utility:5]"
     )
-    assert [part for part in layout(result) if not part.startswith("<")] == [
-        "[Retrieval]",
-        "[Irrelevant]",
-        "Paris.",
-        "[Retrieval]",
-        "[Irrelevant]",
-        " It lies on the Seine.",
-        "[Utility:5]",
-    ]
     assert critic.of("IsSup") == []
 
 
@@ -261,7 +213,11 @@ def test_candidates_go_by_score_and_blank_or_repeated_passages_are_none():
 
 @pytest.mark.parametrize(
     "mode, expected",
-    [("off", ["d1", "d2", "d3"]), ("join", ["g", "d1", "d2", "d3"]), ("only", ["g"])],
+    parse_table("""
+off | ["d1", "d2", "d3"]
+join | ["g", "d1", "d2", "d3"]
+only | ["g"]
+"""),
 )
 def test_gold_passages_join_as_asked(mode, expected):
     given = pair("Paris", passages=(Passage("g", "Paris is the capital."),))
@@ -276,11 +232,9 @@ def test_gold_passages_join_as_asked(mode, expected):
     )
     # what was found too counts once, under the name of the corpus
     first, *others = found.segments[0].candidates
-    assert (first.passage, first.gold, [c.passage.id for c in others]) == (
-        FOUND[1],
-        True,
-        ["d1", "d3"],
-    )
+    assert first.passage == FOUND[1]
+    assert first.gold
+    assert [c.passage.id for c in others] == ["d1", "d3"]
 
 
 @pytest.mark.parametrize(
@@ -291,10 +245,7 @@ def test_the_task_instruction_is_not_searched_for(between):
     assert run(pairs=given)[2].queries == ["Bern lies on the Aare. true"]
     assert run(pairs=given, query="full")[2].queries == [f"{given.instruction} true"]
     # nothing is left without it
-    for instruction in (
-        "What does '## Input:' mean?",
-        "Say x.\n\n## Input:\n\n ",
-    ):
+    for instruction in ("What does '## Input:' mean?", "Say x.\n\n## Input:\n\n "):
         assert (
             run(pairs=pair("true", instruction=instruction))[2].queries[0].split()[0]
             == instruction.split()[0]
@@ -306,22 +257,15 @@ def test_provenance_says_why():
     result, *_ = run(rule, pair("Paris"))
     record = provenance(Variant(result, "", "retrieves"))
     (segment,) = record["segments"]
-    assert (segment["start"], segment["end"], segment["chosen"]) == (0, 5, "d2")
-    assert segment["why"] == "initial decision: 0.947 is above 0.5"
-    assert (
-        segment["rule"]
-        == "relevant and fully supported or partially supported, best of 2"
-    )
     assert [c["issup"]["label"] for c in segment["candidates"]] == [NONE, FULLY, FULLY]
-    assert segment["candidates"][0]["isrel"]["p"] == {
-        "Relevant": 0.9,
-        "Irrelevant": 0.1,
-    }
-    assert record["found"] == [
-        {"id": "d1", "score": 1.0},
-        {"id": "d2", "score": 0.5},
-        {"id": "d3", "score": 0.333333},
-    ]
+    shares = {"Relevant": 0.9, "Irrelevant": 0.1}
+    assert segment["candidates"][0]["isrel"]["p"] == shares
+    known = {"start": 0, "end": 5, "chosen": "d2"}
+    known["why"] = "initial decision: 0.947 is above 0.5"
+    known["rule"] = "relevant and fully supported or partially supported, best of 2"
+    assert segment.items() >= known.items()
+    found = [(one["id"], one["score"]) for one in record["found"]]
+    assert found == [("d1", 1.0), ("d2", 0.5), ("d3", 0.333333)]
     assert record["isuse"]["label"] == "5"
     chosen = next(part for part in target(result) if isinstance(part, TargetEvidence))
     assert chosen.passage == FOUND[1].with_score(None)
@@ -337,64 +281,44 @@ def continuing(case):
     return ...
 
 
+def unlabelled(group):
+    return lambda case: None if case.group == group else ...
+
+
+BLANK = [Passage("b", ""), Passage("c", "\t")]
+
+
 @pytest.mark.parametrize(
-    "rule, given, found, reason, detail",
+    "rule, output, found, said",
     [
-        (
-            lambda c: None if c.group == "Retrieve" else ...,
-            {},
-            FOUND,
-            "undecided",
-            "the critic gave no Retrieve label",
-        ),
-        (
-            lambda c: None if c.group == "IsUse" else ...,
-            {},
-            FOUND,
-            "undecided",
-            "the critic gave no IsUse label",
-        ),
+        (unlabelled("Retrieve"), "", FOUND, "undecided: the critic gave no Retrieve"),
+        (unlabelled("IsUse"), "", FOUND, "undecided: the critic gave no IsUse label"),
         (
             continuing,
-            {},
+            "",
             FOUND,
-            "undecided",
-            "the critic gave no IsSup label for characters 6 to 28",
+            "undecided: the critic gave no IsSup label for characters 6 to 28",
         ),
         (
             wanting,
-            {},
+            "",
             FOUND,
-            "undecided",
-            "the critic gave neither Retrieval nor No Retrieval",
+            "undecided: the critic gave neither Retrieval nor No Retrieval",
         ),
-        (None, {}, [], "no passage", "nothing was found for characters 0 to 6"),
-        (
-            None,
-            {},
-            [Passage("b", ""), Passage("c", "\t")],
-            "no passage",
-            "nothing was found",
-        ),
-        (
-            None,
-            {"output": "word " * 10_000},
-            FOUND,
-            "too long",
-            "50008 characters; the limit is 20000",
-        ),
-        (None, {"output": "Paris \ud83d"}, FOUND, "not Unicode", "a lone surrogate"),
+        (None, "", [], "no passage: nothing was found for characters 0 to 6"),
+        (None, "", BLANK, "no passage: nothing was found"),
+        (None, "word " * 10_000, FOUND, "too long: 50008 characters; the limit"),
+        (None, "Paris \ud83d", FOUND, "not Unicode: a lone surrogate"),
     ],
 )
-def test_defect_36_what_cannot_be_decided_is_never_guessed(
-    rule, given, found, reason, detail
-):
-    result, critic, _ = run(rule, pair(**given), lambda query: found)
+def test_defect_36_what_cannot_be_decided_is_never_guessed(rule, output, found, said):
+    given = pair(output) if output else pair()
+    result, critic, _ = run(rule, given, lambda query: found)
     assert isinstance(result, Dropped)
-    assert (result.id, result.reason) == ("q1", reason)
-    assert result.detail.startswith(detail)
+    assert result.id == "q1"
+    assert f"{result.reason}: {result.detail}".startswith(said)
     # what could not be trained on costs nothing
-    assert bool(critic.calls) is not bool(given)
+    assert bool(critic.calls) is not bool(output)
 
 
 BROKEN = Critic({"IsUse": FunctionJudge("broken", ISUSE, lambda inputs: 1 / 0)})
@@ -417,14 +341,9 @@ def failing(queries, k):
     ],
 )
 def test_a_critic_or_every_search_that_fails_stops_the_run(critic, retriever, said):
+    pairs = [pair(id="a"), pair("Bern", id="b")]
     with refused(said):
-        augment_together(
-            [pair(id="a"), pair("Bern", id="b")],
-            critic,
-            retriever,
-            AugmentOptions(),
-            spans,
-        )
+        augment_together(pairs, critic, retriever, AugmentOptions(), spans)
 
 
 def test_a_search_that_fails_drops_its_pair_only():
@@ -485,8 +404,7 @@ def test_the_choice_goes_by_label_then_rank_and_the_draw_is_seeded(
 )
 def test_segments_joined_are_the_text(text, cuts, shortest):
     at = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
-    spans = segments(text, pairwise(at), shortest)
-    pieces = [text[start:end] for start, end in spans]
+    pieces = [text[start:end] for start, end in segments(text, pairwise(at), shortest)]
     assert "".join(pieces) == (text if text.strip() else "")
     assert all(piece.strip() for piece in pieces)
     if len(pieces) > 1:
@@ -539,7 +457,8 @@ def test_an_irrelevant_passage_is_added_as_a_row_of_its_own_or_swapped_in():
     assert tokens == ["[Retrieval]", "[Irrelevant]", "[Utility:5]"]
     assert row(other).id == "q1#irrelevant"
     (only,) = variants(augmented, Balance(irrelevant=1.0, mode="swap"), 0)
-    assert (row(only).id, "swapped in" in only.why) == ("q1", True)
+    assert row(only).id == "q1"
+    assert "swapped in" in only.why
     assert only.augmented.segments[0].candidate.passage.id in {"d2", "d3"}
 
 

@@ -5,8 +5,8 @@ import functools
 import json
 import os
 import pickle
+import re
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 import small_run
 from full_disk import full_disk
-from json_files import read_lines, write_lines
+from json_files import parse_table, read_lines, write_lines
 from refusals import refused
 from scripted_critic import CountingRetriever, ScriptedCritic, passages
 
@@ -34,10 +34,6 @@ from retrieval.sentences import sentence_finder
 from selfrag.cluster import Actor
 from selfrag.common.jsonl import write_jsonl
 from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, read_rows
-
-
-def lines(path):
-    return read_lines(path)
 
 
 def record(n, **changes):
@@ -81,47 +77,33 @@ def test_defect_31_counts_in_are_counts_out(tmp_path, count):
     for shard in (1, 10):
         found = run(source, tmp_path / f"out{shard}", shard=shard)
         assert found.counts["items"] == found.counts["rows"] == count
-        assert [
-            row.id for row in read_rows(tmp_path / f"out{shard}" / "rows.jsonl")
-        ] == [f"p{n}" for n in range(count)]
+        assert [row.id for row in read_rows(tmp_path / f"out{shard}/rows.jsonl")] == [
+            f"p{n}" for n in range(count)
+        ]
 
 
 def test_every_row_is_its_pair_and_has_a_provenance(made):
     pairs = {pair.id: pair for pair in read_pairs(made.pairs)}
     rows = list(read_rows(made.out / "rows.jsonl"))
-    reasons = lines(made.out / "provenance.jsonl")
+    reasons = read_lines(made.out / "provenance.jsonl")
     assert [row.id for row in rows] == [reason["id"] for reason in reasons]
     for row, reason in zip(rows, reasons, strict=True):
-        pair = pairs[reason["pair"]]
+        pair, chosen = pairs[reason["pair"]], reason["segments"]
         assert row.instruction == pair.instruction
-        assert (
-            "".join(part.text for part in row.target if isinstance(part, TargetText))
-            == pair.output
-        )
-        shown = [
-            part.passage.id for part in row.target if isinstance(part, TargetEvidence)
-        ]
-        assert shown == [
-            segment["chosen"] for segment in reason["segments"] if "chosen" in segment
-        ]
-        assert (
-            "".join(pair.output[s["start"] : s["end"]] for s in reason["segments"])
-            == pair.output
-        )
-    dropped = {line["id"] for line in lines(made.out / "dropped.jsonl")}
+        texts = [part.text for part in row.target if isinstance(part, TargetText)]
+        assert "".join(texts) == pair.output
+        shown = [p.passage.id for p in row.target if isinstance(p, TargetEvidence)]
+        assert shown == [s["chosen"] for s in chosen if "chosen" in s]
+        said = "".join(pair.output[s["start"] : s["end"]] for s in chosen)
+        assert said == pair.output
+    dropped = {line["id"] for line in read_lines(made.out / "dropped.jsonl")}
     assert dropped ^ {reason["pair"] for reason in reasons} == set(pairs)
     counts = made.manifest["counts"]
-    tokens = Counter(
-        part.token
-        for row in rows
-        for part in row.target
-        if isinstance(part, TargetToken)
-    )
-    assert (counts["tokens"], counts["rows"], counts["items"]) == (
-        tokens,
-        len(rows),
-        40,
-    )
+    parts = [part for row in rows for part in row.target]
+    tokens = Counter(part.token for part in parts if isinstance(part, TargetToken))
+    assert counts["tokens"] == tokens
+    assert counts["rows"] == len(rows)
+    assert counts["items"] == 40
     assert counts["gold_passages"] > 0
     assert sum(counts["dropped"].values()) == len(dropped)
     assert {row.source for row in rows} == set(counts["sources"])
@@ -146,17 +128,13 @@ def test_defect_33_same_seed_same_bytes_and_unknown_names_work(tmp_path, made):
     assert first["files"]["rows.jsonl"] != second["files"]["rows.jsonl"]
 
 
-def test_a_finished_run_is_not_done_again_and_no_other_run_takes_its_place(
-    tmp_path,
-):
+def test_a_finished_run_is_not_done_again_and_no_other_run_takes_its_place(tmp_path):
     path = tmp_path / "pairs.jsonl"
     source = written(path, [record(1)])
     first, again = (run(source, tmp_path / "out") for _ in range(2))
     assert again.manifest == first.manifest
     assert again.critic.calls == []
-    with refused(
-        r"options\.seed, options\.gold",
-    ):
+    with refused(r"options\.seed, options\.gold"):
         run(source, tmp_path / "out", seed=5, gold="join")
     written(path, [record(1, output="Another")])
     with refused("other pairs"):
@@ -243,24 +221,18 @@ def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, made):
 
 @pytest.mark.parametrize(
     "change, named",
-    [
-        ({"output": "  \n"}, "'output' must be text that is not empty"),
-        ({"output": None}, "'output' must be text, not None"),
-        ({"gold_passages": ["x"]}, "'gold_passages.0' must be an object"),
-        ({"id": "p0"}, "id 'p0' occurs twice"),
-    ],
+    parse_table(r"""
+{"output": "  \n"} | 'output' must be text that is not empty
+{"output": null} | 'output' must be text, not None
+{"gold_passages": ["x"]} | 'gold_passages.0' must be an object
+{"id": "p0"} | id 'p0' occurs twice
+"""),
 )
 def test_a_bad_row_stops_before_anything_is_spent(tmp_path, change, named):
     path = tmp_path / "pairs.jsonl"
-    records = [record(0), record(1), record(2, **change)]
-    with refused() as caught:
-        run(
-            written(path, records),
-            tmp_path / "out",
-            lambda case: pytest.fail("asked"),
-            shard=1,
-        )
-    assert str(caught.value).startswith(f"{path}:3: {named}")
+    source = written(path, [record(0), record(1), record(2, **change)])
+    with refused(f"{path}:3: {re.escape(named)}"):
+        run(source, tmp_path / "out", lambda case: pytest.fail("asked"), shard=1)
 
 
 @pytest.mark.parametrize("gold", ["off", "join", "only"])
@@ -272,38 +244,28 @@ def test_an_estimate_is_what_the_dearest_run_asks_for(tmp_path, gold):
     ]
     source = written(tmp_path / "pairs.jsonl", records)
     options = AugmentOptions(gold=gold, passages=3, balance=BALANCES["none"])
-    found = run(
-        source,
-        tmp_path / "out",
-        None,
-        lambda query: passages("d1", "d2", "d3"),
-        gold=gold,
-        passages=3,
-    )
+    find = lambda query: passages("d1", "d2", "d3")  # noqa: E731
+    found = run(source, tmp_path / "out", None, find, gold=gold, passages=3)
     guess = count_source(source, options, sentence_finder())
-    assert (guess.items, guess.pairs, guess.sentences) == (2, 2, 4)
-    assert (guess.judgments, guess.searches) == (
-        len(found.critic.cases),
-        len(found.retriever.queries),
-    )
+    assert guess.items == 2
+    assert guess.pairs == 2
+    assert guess.sentences == 4
+    assert guess.judgments == len(found.critic.cases)
+    assert guess.searches == len(found.retriever.queries)
 
 
 @pytest.fixture
 def pairs(tmp_path):
     """Pairs that all bring a passage, so that no index is needed."""
     rows = [
-        {
-            **{
-                "id": f"p{n}",
-                "dataset": "made\x1b[31m",
-                "kind": "short_qa",
-                "output": f"{place}ina",
-            },
-            "instruction": f"What is the river of {place}?",
-            "gold_passages": [
-                {"title": place, "text": f"The river of {place} is called {place}ina."}
-            ],
-        }
+        record(
+            n,
+            dataset="made\x1b[31m",
+            kind="short_qa",
+            output=f"{place}ina",
+            instruction=f"What is the river of {place}?",
+            gold_passages=[{"title": place, "text": f"The river is {place}ina."}],
+        )
         for n, place in enumerate(small_run.PLACES)
     ]
     write_jsonl(tmp_path / "pairs.jsonl", rows)
@@ -319,7 +281,7 @@ def test_the_command_says_what_came_out_and_refuses_other_settings(
 ):
     line = augmenting(pairs, tmp_path / "out", "--balance none")
     shown, _ = command(line)
-    assert len(list(read_rows(tmp_path / "out" / "rows.jsonl"))) == 10
+    assert len(list(read_rows(tmp_path / "out/rows.jsonl"))) == 10
     assert "10 rows of 10 pairs" in shown
     assert "[Fully supported]" in shown
     assert "\x1b" not in shown
@@ -329,14 +291,11 @@ def test_the_command_says_what_came_out_and_refuses_other_settings(
 
 @pytest.mark.parametrize(
     "changes, said",
-    [
-        ("--gold-passages off", "no index: give --index DIR"),
-        ("--gol only", "--gol"),
-    ],
+    [("--gold-passages off", "no index: give --index DIR"), ("--gol only", "--gol")],
 )
 def test_defect_37_what_is_wrong_is_one_line(pairs, tmp_path, refusal, changes, said):
     assert said in refusal(augmenting(pairs, tmp_path / "out", changes))
-    assert not (tmp_path / "out" / "rows.jsonl").exists()
+    assert not (tmp_path / "out/rows.jsonl").exists()
 
 
 @pytest.mark.engine
@@ -363,16 +322,13 @@ def test_a_trained_critic_on_a_real_engine(
     counted, _ = command(f"{line} --dry-run")
     assert counted.endswith("at most 40 judgments and 0 searches\n")
     command(line)
-    judged = lines(tmp_path / "x" / "provenance.jsonl")[0]["segments"][0]["candidates"][
-        0
-    ]["isrel"]
+    row = read_lines(tmp_path / "x/provenance.jsonl")[0]
+    judged = row["segments"][0]["candidates"][0]["isrel"]
     assert judged["source"] == "judge"
     assert 0 < judged["coverage"] < 1
 
 
-def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(
-    tmp_path,
-):
+def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(tmp_path):
     def actor(critic):
         opening = functools.partial(
             augment_in_actor,
@@ -385,39 +341,26 @@ def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(
     source = PairSource(small_run.write_pairs(tmp_path / "pairs.jsonl"))
     shard = next(sharded(source, small_run.SHARD))
     sent = {"task": pickle.dumps(shard)}
+    words, options = small_run.WordRetriever(), small_run.OPTIONS
     local = augment_shard(
-        shard,
-        open_critic("lexical"),
-        small_run.WordRetriever(),
-        small_run.OPTIONS,
-        sentence_finder(),
+        shard, open_critic("lexical"), words, options, sentence_finder()
     )
     done = actor("lexical")(sent)
-    assert (pickle.loads(done["results"]), done["error"]) == ([(shard, local)], "")
+    assert pickle.loads(done["results"]) == [(shard, local)]
+    assert done["error"] == ""
     assert actor("nowhere")(sent)["error"].startswith("no critic 'nowhere'")
 
 
 @pytest.mark.slow
-def test_ray_writes_the_bytes_of_a_local_run(pairs, tmp_path, command):
+def test_ray_writes_the_bytes_of_a_local_run(pairs, tmp_path, command, process):
     pytest.importorskip("ray")
     command(augmenting(pairs, tmp_path / "here", "--shard 2"))
     line = augmenting(pairs, tmp_path / "there", "--shard 2 --ray local --workers 2")
     # Workers are less nice by default: on a busy machine they would not even start.
-    environment = os.environ | {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",
-    }
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     program = [sys.executable, "-m", *line.split()]
-    done = subprocess.run(
-        program,
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=1200,
-        check=False,
-    )
+    done = process(*program, env=os.environ | quiet, timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
     for name in small_run.FILES:
-        assert (tmp_path / "here" / name).read_bytes() == (
-            tmp_path / "there" / name
-        ).read_bytes()
+        here, there = (tmp_path / place / name for place in ("here", "there"))
+        assert here.read_bytes() == there.read_bytes()

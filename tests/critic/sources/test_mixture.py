@@ -8,7 +8,7 @@ import datasets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from json_files import read_json
+from json_files import parse_table, read_json
 from refusals import refused
 
 from critic.cli.augment import read_part
@@ -61,13 +61,9 @@ def test_a_smaller_draw_is_part_of_a_larger_one_and_the_order_of_rows_does_not_m
 
 def test_defect_33_the_same_seed_writes_the_same_bytes_and_unknown_names_work(tmp_path):
     """Official builder: unseeded samples, and a crash on data sets it does not know."""
-    messages = [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello"},
-    ]
+    talk = [{"role": role, "content": "Hi"} for role in ("user", "assistant")]
     mine = [
-        {"dataset": "a set of mine", "id": f"m{n}", "messages": messages}
-        for n in range(9)
+        {"dataset": "a set of mine", "id": f"m{n}", "messages": talk} for n in range(9)
     ]
     parts = [
         MixturePart(format_of("stanford_alpaca"), SAMPLES / "alpaca.json", 2),
@@ -77,9 +73,8 @@ def test_defect_33_the_same_seed_writes_the_same_bytes_and_unknown_names_work(tm
     write_mixture(first, parts, seed=3)
     write_mixture(second, parts, seed=3)
     assert first.read_bytes() == second.read_bytes()
-    assert [pair.dataset for pair in read_pairs(first)] == ["stanford_alpaca"] * 2 + [
-        "a set of mine"
-    ] * 3
+    names = [pair.dataset for pair in read_pairs(first)]
+    assert names == ["stanford_alpaca"] * 2 + ["a set of mine"] * 3
 
 
 def test_defect_31_counts_in_are_counts_out():
@@ -121,21 +116,16 @@ def test_the_command_writes_pairs_with_a_manifest_and_says_what_it_left_out(
         "asqa: 1 of 1 pair; left out: no output 1",
         f"3 pairs in {out}",
     ]
-    assert [pair.dataset for pair in read_pairs(out)] == [
-        "stanford_alpaca",
-        "stanford_alpaca",
-        "asqa",
-    ]
+    names = [pair.dataset for pair in read_pairs(out)]
+    assert names == "stanford_alpaca stanford_alpaca asqa".split()
     manifest = read_json(tmp_path / "pairs.jsonl.manifest.json")
-    assert (manifest["pairs"], manifest["seed"]) == (3, 5)
+    assert manifest["pairs"] == 3
+    assert manifest["seed"] == 5
     alpaca, asqa = manifest["parts"]
-    assert (
-        alpaca["wanted"],
-        alpaca["pairs"],
-        alpaca["taken"],
-        len(alpaca["sha256"]),
-    ) == (2, 3, 2, 64)
-    assert (asqa["source"], asqa["skipped"]) == ("asqa.json", {"no output": 1})
+    assert alpaca.items() >= {"wanted": 2, "pairs": 3, "taken": 2}.items()
+    assert len(alpaca["sha256"]) == 64
+    assert asqa["source"] == "asqa.json"
+    assert asqa["skipped"] == {"no output": 1}
 
 
 def test_a_pair_from_two_sources_is_one_line_and_leaves_no_file(tmp_path, refusal):
@@ -147,7 +137,8 @@ def test_a_pair_from_two_sources_is_one_line_and_leaves_no_file(tmp_path, refusa
 
 def test_a_file_name_may_hold_any_character():
     part = read_part("asqa:5=a=b:c.json")
-    assert (part.count, part.source) == (5, Path("a=b:c.json"))
+    assert part.count == 5
+    assert part.source == Path("a=b:c.json")
     assert read_part("asqa=x.json", paper_counts=True).count == 3_897
     assert read_part("asqa:7=x.json", paper_counts=True).count == 7
     assert read_part("open_instruct=x.json", paper_counts=True).count is None
@@ -162,7 +153,7 @@ def test_a_file_name_may_hold_any_character():
 ROWS = [{"instruction": f"Say {n}.", "input": "", "output": f"{n}"} for n in range(700)]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json.gz", "a.parquet"])
+@pytest.mark.parametrize("name", "a.jsonl a.jsonl.gz a.json.gz a.parquet".split())
 def test_a_file_gives_its_rows_in_order_with_their_places(name, tmp_path):
     path, text = tmp_path / name, "".join(json.dumps(row) + "\n" for row in ROWS)
     if "jsonl" not in name:
@@ -184,14 +175,8 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_fo
     whole, form = datasets.Dataset.from_list(ROWS), format_of("stanford_alpaca")
     expected = list(load(ROWS, form))
     write_jsonl(tmp_path / "train.jsonl", ROWS)
-    for source in (
-        whole,
-        whole.to_iterable_dataset(num_shards=3),
-        open_dataset(str(tmp_path)),
-    ):
-        assert [pair.output for pair in load(source, form)] == [
-            pair.output for pair in expected
-        ]
+    for source in (whole, whole.to_iterable_dataset(3), open_dataset(str(tmp_path))):
+        assert list(load(source, form)) == expected
     for name, split in ((tmp_path, "nothing"), (tmp_path / "nowhere", "train")):
         with refused("hf:"):
             open_dataset(str(name), split=split)
@@ -200,12 +185,9 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_fo
     row = {"id": "q", "question": "What floats?", "choices": choices, "answerKey": "B"}
     (pair,) = load(datasets.Dataset.from_list([row]), format_of("arc_easy"))
     assert pair.instruction.endswith("What floats?\nA: stone\nB: cork")
-    parts = datasets.DatasetDict(
-        {"train": whole.select([0, 1]), "test": whole.select([2])}
-    )
-    assert [
-        pair.output for pair in load(parts, form, MixtureReading(split="test"))
-    ] == ["2"]
+    parts = datasets.DatasetDict(train=whole.select([0]), test=whole.select([2]))
+    (pair,) = load(parts, form, MixtureReading(split="test"))
+    assert pair.output == "2"
     with refused("'dev'; .*train, test"):
         list(load(parts, form, MixtureReading(split="dev")))
 
@@ -213,23 +195,17 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_streamed_and_from_a_fo
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        (
-            "a.json",
-            '[{"a": 1},\n 3]',
-            "a.json: row 2: a row must be an object, not int",
-        ),
-        (
-            "a.json",
-            '{"a": 1}\n{"a": 2}\n',
-            "a.json:2: not JSON .*; JSON lines are named .jsonl",
-        ),
-        ("a.json", '"text"', "a file of rows, not one str"),
-        ("a.json", '{"dev": []}', "no split 'train'; choose one of dev"),
+        *parse_table(r"""
+a.json | "[{\"a\": 1},\n 3]" | a.json: row 2: a row must be an object, not int
+a.json | "{\"a\": 1}\n{\"a\": 2}\n" | a.json:2: not JSON .*; JSON lines are named .jsonl
+a.json | "\"text\"" | a file of rows, not one str
+a.json | "{\"dev\": []}" | no split 'train'; choose one of dev
+a.jsonl | "{\"a\": 1}\n[1]\n" | a.jsonl:2: a row must be an object, not list
+a.parquet | not parquet | not a readable Parquet file
+a.xml | <a/> | no reader for it; known: \.jsonl
+"""),
         ("a.json", "[" + '{"a":' * 20_000, "a.json: cannot be read|not JSON"),
         ("a.json", b'[{"a": "\xff"}]', "cannot be read"),
-        ("a.jsonl", '{"a": 1}\n[1]\n', r"a.jsonl:2: a row must be an object, not list"),
-        ("a.parquet", "not parquet", "not a readable Parquet file"),
-        ("a.xml", "<a/>", r"no reader for it; known: \.jsonl"),
     ],
 )
 def test_a_bad_file_is_one_line(name, content, message, tmp_path):
@@ -240,57 +216,48 @@ def test_a_bad_file_is_one_line(name, content, message, tmp_path):
 
 
 def test_what_holds_no_rows_or_pairs_is_named():
-    for rows, said in (
-        (
-            [{"inputs": "a", "targets": "b"}, "text"],
-            "row 2: a row must be an object, not str",
-        ),
-        (
-            [{"inputs": "a", "targets": ""}],
-            r"no pair in the flan_v2 source .*1 skipped.*row 1: no output",
-        ),
-        ("nowhere.jsonl", r"nowhere\.jsonl: cannot be read"),
-    ):
+    for rows, said in parse_table(r"""
+[{"inputs": "a", "targets": "b"}, "text"] | row 2: a row must be an object, not str
+[{"inputs": "a", "targets": ""}] | no pair in the flan_v2 source .*1 skipped.*row 1: no output
+nowhere.jsonl | nowhere\.jsonl: cannot be read
+"""):
         with refused(said):
             list(load(rows, format_of("flan_v2")))
 
 
 def test_filters_say_what_they_left_out():
     rows = [
-        {"inputs": "short", "targets": "yes"},
-        {"inputs": "long " * 6, "targets": "yes"},
-        {"inputs": "short", "targets": "long " * 6},
-        {"inputs": " ", "targets": "yes"},
-        {"inputs": "half \ud800 a character", "targets": "yes"},
+        dict(zip(("inputs", "targets"), texts, strict=True))
+        for texts in parse_table(r"""
+short | yes
+a b c d e f | yes
+short | a b c d e f
+" " | yes
+"half \ud800 a character" | yes
+""")
     ]
-    found = list(load(rows, format_of("flan_v2"), MixtureReading(most_words=5)))
-    assert [outcome.reason for outcome in found if isinstance(outcome, Dropped)] == [
-        "more than 5 words in the instruction",
-        "more than 5 words in the output",
-        "no instruction",
-        "text with half a character (a lone surrogate)",
-    ]
+    found = load(rows, format_of("flan_v2"), MixtureReading(most_words=5))
+    reasons = [outcome.reason for outcome in found if isinstance(outcome, Dropped)]
+    assert reasons == (
+        "more than 5 words in the instruction|more than 5 words in the output|no instruction|"
+        "text with half a character (a lone surrogate)"
+    ).split("|")
     row = {"id": "7", "input": "who", "output": [{"answer": "me"}]}
     first, second = load([row, row], format_of("kilt_nq"))
-    assert (first.id, second.reason) == ("nq-7", "an id that occurred before (nq-7)")
+    assert first.id == "nq-7"
+    assert second.reason == "an id that occurred before (nq-7)"
 
 
 def test_other_languages_are_left_out_where_that_is_asked_for():
     pytest.importorskip("py3langid")
+    said = "Describe the weather of the northern coast in winter.|It is cold, wet and windy."
+    gesagt = "Beschreibe das Wetter an der Nordsee im Winter.|Es ist kalt, nass und windig dort."
     rows = [
-        {
-            "inputs": "Describe the weather of the northern coast in winter.",
-            "targets": "It is cold, wet and windy.",
-        },
-        {
-            "inputs": "Beschreibe das Wetter an der Nordsee im Winter.",
-            "targets": "Es ist kalt, nass und windig dort.",
-        },
+        dict(zip(("inputs", "targets"), text.split("|"), strict=True))
+        for text in (said, gesagt)
     ]
     english, german = load(rows, format_of("flan_v2"), MixtureReading(language="en"))
-    assert (english.output, german.reason) == (
-        "It is cold, wet and windy.",
-        "not in 'en'",
-    )
+    assert english.output == "It is cold, wet and windy."
+    assert german.reason == "not in 'en'"
     with refused("'English'"):
         list(load(rows, format_of("flan_v2"), MixtureReading(language="English")))

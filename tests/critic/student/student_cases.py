@@ -1,7 +1,5 @@
 """Labelled cases of every group for tests of the student: a few of each label, with and without passages."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from critic.cases import GROUPS, Case
@@ -15,9 +13,7 @@ PASSAGE = Passage(
 )
 
 
-def case(
-    group: str, number: int = 0, *, text: str = "Paris is the capital of France."
-) -> Case:
+def case(group, number=0, *, text="Paris is the capital of France."):
     """A case with the parts that its group has."""
     instruction = f"Question {number}: what is the capital of France?"
     if group == "Retrieve":
@@ -33,13 +29,13 @@ def case(
     return Case.of(group, instruction, "", text)
 
 
-def asking(instruction: str, row: Case) -> Case:
+def asking(instruction, row):
     """The same case of another instruction."""
     turns = (Message("user", instruction), *row.state.messages[1:])
     return replace(row, state=replace(row.state, messages=turns))
 
 
-def labelled(each: int = 2) -> list[Case]:
+def labelled(each=2):
     """`each` rows of every label of every group."""
     return [
         replace(

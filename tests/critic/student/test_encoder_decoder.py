@@ -5,11 +5,11 @@ from functools import wraps
 
 import pytest
 import tiny
+from json_files import write_records
 from student_cases import asking, labelled
 
 from critic.cli.main import main
 from critic.student.judge import load_critic
-from selfrag.common.jsonl import write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_an_encoder_decoder_learns_the_labels_and_gives_their_probabilities(
     base, tmp_path, capsys
 ):
     learned = [asking(f"{row.label}?", row) for row in labelled(each=1)]
-    write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in learned])
+    write_records(tmp_path / "rows.jsonl", learned)
     settings = {
         "training.max_steps": 150,
         "training.step_rows": 14,
@@ -54,7 +54,7 @@ def test_an_encoder_decoder_learns_the_labels_and_gives_their_probabilities(
     for _ in range(2):  # the second one finds the checkpoint
         assert main([str(word) for word in words]) == 0
         assert "model: trained" in capsys.readouterr().out
-    with load_critic(tmp_path / "run" / "model") as critic:
+    with load_critic(tmp_path / "run/model") as critic:
         judgments = critic.judge(learned)
         alone = critic.judge([learned[5]])[0]
         assert critic.shortened([learned[0]]) == 1  # its passage
@@ -84,7 +84,7 @@ def test_a_step_has_exactly_its_rows(base, tmp_path, monkeypatch):
 
     monkeypatch.setattr(T5ForConditionalGeneration, "forward", counted)
     monkeypatch.setattr(TrainerCallback, "on_step_end", step)
-    write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in labelled(each=1)])
+    write_records(tmp_path / "rows.jsonl", labelled(each=1))
     words = f"train {tmp_path}/rows.jsonl --base {base} -o {tmp_path}/run"
     words += " --set=training.epochs=2 --set=training.step_rows=10"
     assert main(words.split()) == 0
@@ -93,7 +93,7 @@ def test_a_step_has_exactly_its_rows(base, tmp_path, monkeypatch):
 
 @pytest.mark.engine
 def test_what_encoder_decoders_cannot_do_is_refused_in_a_line(base, tmp_path, refusal):
-    write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in labelled(each=1)])
+    write_records(tmp_path / "rows.jsonl", labelled(each=1))
     train = f"critic train {tmp_path}/rows.jsonl --base {base} -o {tmp_path}/run"
     assert "causal models" in refusal(f"{train} --dry-run")
     assert "held_out" in refusal(f"{train} --set=training.held_out=0.2")

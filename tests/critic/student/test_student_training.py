@@ -1,5 +1,6 @@
 """A critic trained on a tiny model: it learns, continues after a kill, and is asked with its own prompt."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from selfrag.common.jsonl import write_jsonl
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Scale
 
-ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
+ALL = dict.fromkeys("Retrieve IsRel IsSup IsUse".split())
 
 
 def config(style="tokens", **changes):
@@ -82,7 +83,7 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(
 ):
     settings = config(max_steps=2, held_out=0.2, validate_steps=1)
     model = train_critic(rows, base, tmp_path / "run", settings, recipe="critic/gpu")
-    manifest = read_json(tmp_path / "run" / "run" / "manifest.json")
+    manifest = read_json(tmp_path / "run/run/manifest.json")
     facts = manifest["facts"]
     assert set(manifest["inputs"]) == {"prompt", "rows", "base"}
     assert facts["rows_by_label"]["IsSup/Partially supported"] == 2
@@ -102,7 +103,7 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(
     before = {path.name: path.read_bytes() for path in model.iterdir()}
     told_apart = fingerprint(str(model))
     (model / "README.md").unlink()
-    (tmp_path / "run" / "adapter" / "critic.json").unlink()
+    (tmp_path / "run/adapter/critic.json").unlink()
     assert fingerprint(str(model)) == told_apart
     (model / "critic.json").unlink()
     assert fingerprint(str(model)) != told_apart
@@ -111,9 +112,7 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(
         == model
     )
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
-    assert (tmp_path / "run" / "adapter" / "critic.json").read_bytes() == before[
-        "critic.json"
-    ]
+    assert (tmp_path / "run/adapter/critic.json").read_bytes() == before["critic.json"]
     with refused(r"other inputs\.prompt"):
         train_critic(
             rows,
@@ -121,7 +120,7 @@ def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(
             tmp_path / "run",
             replace(settings, limits=PartLimits(30, 9, 30, 30)),
         )
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    pytest.importorskip("accelerate")
     model = train_critic(
         rows,
         base,
@@ -151,7 +150,7 @@ def test_a_recipe_has_the_labels_alone_in_the_loss_and_the_papers_are_its_settin
         len(
             {
                 getattr(one.weighting, group)
-                for group in ("retrieve", "isrel", "issup", "isuse")
+                for group in "retrieve isrel issup isuse".split()
             }
         )
         == 1
@@ -162,12 +161,10 @@ def test_a_recipe_has_the_labels_alone_in_the_loss_and_the_papers_are_its_settin
         "official": (16, 0.01, "cosine", 512),
     }
     if name in schedules:
-        assert (one.method, one.epochs, one.learning_rate, one.weight_decay) == (
-            "full",
-            3,
-            2e-5,
-            0.0,
-        )
+        assert one.method == "full"
+        assert one.epochs == 3
+        assert one.learning_rate == 2e-5
+        assert one.weight_decay == 0.0
         assert (one.step_rows, one.warmup, one.decay, one.max_length) == schedules[name]
 
 
@@ -183,7 +180,7 @@ def test_a_recipe_has_the_labels_alone_in_the_loss_and_the_papers_are_its_settin
             ["learning_rate = 2e-05             # recipe critic/cpu-full"],
         ),
         (
-            ["--recipe", "gpu", "--step-tokens", "9"],
+            "--recipe gpu --step-tokens 9".split(),
             ['step_rows = "none"                # --step-tokens'],
         ),
         (["--per-label", "IsSup=all"], ["IsRel = 0", 'IsSup = "none"']),
@@ -214,12 +211,10 @@ def test_rows_that_lack_what_their_group_judges_are_left_out_and_counted(
 ):
     path = tmp_path / "rows.jsonl"
     known = read_lines(rows)
-    lacking = {
-        "group": "IsSup",
-        "label": "Fully supported",
-        "evidence": {"title": "T", "text": "So."},
-        "output": "",
-    }
+    lacking = json.loads("""{"group": "IsSup",
+ "label": "Fully supported",
+ "evidence": {"title": "T", "text": "So."},
+ "output": ""}""")
     bad = [
         known[0] | lacking | {"id": "b1"},
         known[0] | lacking | {"id": "b2", "evidence": None},

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from json_files import parse_table
 from strange_server import Reply, StrangeServer, replies
 from teaching_server import packed, questions
 
@@ -41,27 +42,19 @@ def faulty(fault, server, **options):
 
 def test_every_constraint_gives_the_same_labels(server):
     labels, settings = [], {"temperature": 0.5, "max_tokens": 7, "seed": 3}
-    for constraint in (
-        LabelConstraint.CHOICE,
-        LabelConstraint.SCHEMA,
-        LabelConstraint.FREE,
-    ):
+    for constraint in map(LabelConstraint, ("choice", "schema", "free")):
         replies = ask(teacher(server, constraint=constraint, **settings), questions(12))
         labels.append([reply.label for reply in replies])
-        assert {reply.constraint for reply in replies} == {constraint}
-        assert {
-            (r.requests, r.prompt_tokens, r.completion_tokens, r.source)
-            for r in replies
-        } == {(1, 100, 4, "judge")}
+        for r in replies:
+            assert r.constraint == constraint
+            assert r.requests == 1
+            assert r.source == "judge"
+            assert r.prompt_tokens == 100
+            assert r.completion_tokens == 4
     assert labels[0] == labels[1] == labels[2]
     assert set(labels[0]) == {"Relevant", "Irrelevant"}
     sent = server.bodies[0]
-    assert (sent["model"], sent["temperature"], sent["max_tokens"], sent["seed"]) == (
-        "judge",
-        0.5,
-        7,
-        3,
-    )
+    assert sent.items() >= {"model": "judge", **settings}.items()
     assert sent["structured_outputs"] == {"choice": ["[Relevant]", "[Irrelevant]"]}
 
 
@@ -114,51 +107,35 @@ def test_a_case_that_every_constraint_fails_on_is_not_taken_for_the_endpoint(
     assert {reply.outcome for reply in replies} == {outcome}
 
 
-def message(**fields):
-    return {"choices": [{"message": fields}]}
-
-
 @pytest.mark.parametrize(
-    "said, raw, reason",
+    "message, more, raw, reason",
     [
-        (packed("Perhaps.", chat=True), "Perhaps.", "0 labels of the set"),
-        (packed("\ud800 nothing", chat=True), "\ufffd nothing", "0 labels"),
+        *parse_table(r"""
+{"content": "Perhaps."} | {} | Perhaps. | 0 labels of the set
+{"content": "\ud800 nothing"} | {} | "\ufffd nothing" | 0 labels
+{"content": null, "refusal": "I cannot judge this."} | {} | I cannot judge this. | the model refused
+{"content": "[Relevant]"} | {"finish_reason": "content_filter"} | [Relevant] | content filter
+{"content": "It is"} | {"finish_reason": "length"} | It is | cut at max_tokens
+{"content": 7} | {} | "" | an answer without text
+"""),
         (
-            message(content=None, refusal="I cannot judge this."),
-            "I cannot judge this.",
-            "the model refused",
-        ),
-        (
-            packed("[Relevant]", chat=True, finish_reason="content_filter"),
-            "[Relevant]",
-            "content filter",
-        ),
-        (
-            packed("It is", chat=True, finish_reason="length"),
-            "It is",
-            "cut at max_tokens",
-        ),
-        (
-            message(content=7) | {"usage": {"prompt_tokens": "many"}},
-            "",
-            "an answer without text",
-        ),
-        (
-            packed("x" * 9_000, chat=True),
+            {"content": "x" * 9_000},
+            {},
             "x" * 4_000 + " ... (5,000 more characters)",
             "too long",
         ),
     ],
 )
-def test_an_answer_outside_the_set_is_kept_aside_with_its_text(said, raw, reason):
+def test_an_answer_outside_the_set_is_kept_aside_with_its_text(
+    message, more, raw, reason
+):
+    said = {"choices": [{"message": message, **more}]}
+    if more == {}:
+        said["usage"] = {"prompt_tokens": "many"}
     config, [row] = TeacherConfig("http://h", "judge"), questions(1)
     reply = read(json.dumps(said).encode(), row, config)
-    assert (reply.outcome, reply.label, reply.raw, reply.prompt_tokens) == (
-        LabelOutcome.ASIDE,
-        None,
-        raw,
-        0,
-    )
+    kept = (reply.outcome, reply.label, reply.raw, reply.prompt_tokens)
+    assert kept == (LabelOutcome.ASIDE, None, raw, 0)
     assert reason in reply.reason
     for content in (b"[" * 200_000, b"\xff", b'{"choices": []}', b"[]"):
         with pytest.raises(BadReplyError):
@@ -170,52 +147,37 @@ def test_a_passing_fault_is_asked_again_and_a_lasting_one_is_one_clear_line(
     server, fault
 ):
     reply = faulty(f"once_{fault}", server)
-    assert (reply.outcome, reply.requests) == (LabelOutcome.LABELLED, 2)
+    assert reply.outcome == LabelOutcome.LABELLED
+    assert reply.requests == 2
     reply = faulty("huge", server)  # not read to its end, and not asked for again
-    assert (reply.outcome, reply.requests, len(reply.raw) < 4_100) == (
-        LabelOutcome.ASIDE,
-        1,
-        True,
-    )
+    assert reply.outcome == LabelOutcome.ASIDE
+    assert reply.requests == 1
+    assert len(reply.raw) < 4_100
     assert "more than 1,048,576 bytes" in reply.reason
     reply = faulty(fault, server)
-    assert (reply.outcome, reply.label, reply.requests) == (
-        LabelOutcome.FAILED,
-        None,
-        2,
-    )
+    assert reply.outcome == LabelOutcome.FAILED
+    assert reply.requests == 2
     assert re.match("no answer: |status 520: bad luck", reply.reason)
     assert "\x1b" not in reply.reason
 
 
 @pytest.mark.parametrize(
-    "refusal, message",
-    [
-        (
-            (401, {"error": {"message": "no"}}, {}),
-            "the key in OPENAI_API_KEY is not set",
-        ),
-        (
-            (404, {"error": {"message": "no such model"}}, {}),
-            "no such model.*check the url and the model judge",
-        ),
-        (
-            (301, b"", {"Location": "https://elsewhere/"}),
-            "points to 'https://elsewhere/",
-        ),
-        ((402, b"pay", {}), "quota .* is used up"),
-        ((429, b"insufficient_quota", {}), "quota .* is used up"),
-        (
-            (429, b"later", {"Retry_After": "3600"}),
-            r"asks to wait 3,\d\d\d s .*later, or give a higher --longest-wait",
-        ),
-    ],
+    "status, body, headers, message",
+    parse_table(r"""
+401 | {"error": {"message": "no"}} | {} | the key in OPENAI_API_KEY is not set
+404 | {"error": {"message": "no such model"}} | {} | no such model.*check the url and the model judge
+301 | "" | {"Location": "https://elsewhere/"} | points to 'https://elsewhere/
+402 | pay | {} | quota .* is used up
+429 | insufficient_quota | {} | quota .* is used up
+429 | later | {"Retry_After": "3600"} | asks to wait 3,\d\d\d s .*later, or give a higher --longest-wait
+"""),
 )
 def test_what_no_repetition_mends_ends_the_run_in_one_line(
-    server, refusal, message, monkeypatch
+    server, status, body, headers, message, monkeypatch
 ):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    server.refusal = refusal
+    content = body.encode() if isinstance(body, str) else body
+    server.refusal = (status, content, headers)
     with pytest.raises(TeacherError, match=message) as caught:
         ask(teacher(server), questions(3))
     assert "\n" not in str(caught.value)
@@ -283,58 +245,41 @@ def test_cases_are_taken_as_slots_get_free(server):
     assert len(list(left)) >= 44
 
 
-RELEVANCE = {"[Relevant]": "Relevant", "[Irrelevant]": "Irrelevant"}
-SUPPORT = {f"[{name}]": name for name in GROUPS["IsSup"].names}
-GRADES = {str(grade): str(grade) for grade in range(1, 6)}
-
-
 @pytest.mark.parametrize(
-    "text, surfaces, said",
+    "group, text, said",
     [
-        ("Relevant", RELEVANCE, "Relevant"),
-        ("**[Relevant]**\nExplanation: it is not [Irrelevant].", RELEVANCE, "Relevant"),
-        ("[Relevant] The evidence does not say more.", RELEVANCE, "Relevant"),
+        *parse_table(r"""
+IsRel | Relevant | Relevant
+IsRel | "**[Relevant]**\nExplanation: it is not [Irrelevant]." | Relevant
+IsRel | [Relevant] The evidence does not say more. | Relevant
+IsRel | "<think>\nIs it [Irrelevant]? 3 times no.\n</think>\n\n[Relevant]" | Relevant
+IsRel | "{\"label\": \"[Relevant]\"}" | Relevant
+IsSup | [No support / Contradictory] | No support / Contradictory
+IsUse | "Perceived utility: 4\nExplanation: 5 would be too much" | "4"
+IsRel | "" | empty answer
+IsRel | <think>[Relevant] without an end | a thought without an end
+IsRel | relevant | 0 labels of the set in the first line
+IsRel | [Relevant] or [Irrelevant] | 2 labels of the set in the first line
+IsRel | This is not [Relevant] | the first line negates or compares
+IsRel | "It isn\u2019t [Relevant]" | the first line negates or compares
+IsRel | "Well,\n[Relevant]" | 0 labels of the set in the first line
+IsRel | "{\"label\": \"[Relevant]\", \"label\": \"x\"}" | an object that is no JSON, or names a key twice
+IsRel | "{\"label\": [\"[Relevant]\"]}" | an object without a label of the set
+IsUse | "-4" | a number off the scale
+IsUse | 4 or 5 | 2 numbers in the first line
+IsUse | "\u0664" | a number off the scale
+"""),
+        ("IsRel", "x" * 3000 + "[Relevant]", "the first line is too long"),
         (
-            "<think>\nIs it [Irrelevant]? 3 times no.\n</think>\n\n[Relevant]",
-            RELEVANCE,
-            "Relevant",
-        ),
-        ('{"label": "[Relevant]"}', RELEVANCE, "Relevant"),
-        ("[No support / Contradictory]", SUPPORT, "No support / Contradictory"),
-        ("Perceived utility: 4\nExplanation: 5 would be too much", GRADES, "4"),
-        ("", RELEVANCE, "empty answer"),
-        ("<think>[Relevant] without an end", RELEVANCE, "a thought without an end"),
-        ("relevant", RELEVANCE, "0 labels of the set in the first line"),
-        (
-            "[Relevant] or [Irrelevant]",
-            RELEVANCE,
-            "2 labels of the set in the first line",
-        ),
-        ("This is not [Relevant]", RELEVANCE, "the first line negates or compares"),
-        ("It isn\u2019t [Relevant]", RELEVANCE, "the first line negates or compares"),
-        ("Well,\n[Relevant]", RELEVANCE, "0 labels of the set in the first line"),
-        ("x" * 3000 + "[Relevant]", RELEVANCE, "the first line is too long"),
-        (
-            '{"label": "[Relevant]", "label": "x"}',
-            RELEVANCE,
-            "an object that is no JSON, or names a key twice",
-        ),
-        (
-            '{"label": ["[Relevant]"]}',
-            RELEVANCE,
-            "an object without a label of the set",
-        ),
-        (
+            "IsRel",
             '{"a": ' * 100_000,
-            RELEVANCE,
             "an object that is no JSON, or names a key twice",
         ),
-        ("-4", GRADES, "a number off the scale"),
-        ("4 or 5", GRADES, "2 numbers in the first line"),
-        ("\u0664", GRADES, "a number off the scale"),
     ],
 )
-def test_an_answer_in_words_gives_a_label_or_the_reason_why_not(text, surfaces, said):
+def test_an_answer_in_words_gives_a_label_or_the_reason_why_not(group, text, said):
+    template = "{}" if group == "IsUse" else "[{}]"
+    surfaces = {template.format(name): name for name in GROUPS[group].names}
     assert read_label(text, surfaces) == (
         (said, "") if said in surfaces.values() else (None, said)
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_files import parse_table, write_records
 from refusals import refused
 from teaching_server import questions
 
@@ -28,10 +29,8 @@ def test_a_form_offers_labels_of_its_group_demonstrates_each_and_ends_with_the_o
     names = GROUPS[form.demonstrations[0].group].names
     offered = list(form.surfaces.values())
     assert offered == [name for name in names if name in offered]
-    assert len(offered) == len(names) or form.name in (
-        "retrieve/instruction",
-        "retrieve/sentence",
-    )
+    few = ("retrieve/instruction", "retrieve/sentence")
+    assert len(offered) == len(names) or form.name in few
     assert set(form.meanings) == set(offered)
     assert {shown.label for shown in form.demonstrations} == set(offered)
     for shown in form.demonstrations:
@@ -77,12 +76,9 @@ def test_no_text_can_pass_for_a_field_an_example_or_a_control_token(
     fields = [
         line.partition(":")[0] for line in own if not line.startswith("  ") and line
     ]
-    assert [name for name in fields if name != "Preceding sentences"] == [
-        "Instruction",
-        "Output",
-        "Evidence",
-        "Score",
-    ]
+    assert [
+        name for name in fields if name != "Preceding sentences"
+    ] == "Instruction Output Evidence Score".split()
     assert "<|" not in text
     assert "[INST]" not in text
 
@@ -110,7 +106,8 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path):
     """Appendix D: instructions, demonstrations with an explanation, and the item with its label open."""
     (tmp_path / "paper.toml").write_text(FILE)
     forms = TeacherForms.read(tmp_path / "paper.toml")
-    assert (forms.temperature, forms.verbatim) == (1.0, True)
+    assert forms.temperature == 1.0
+    assert forms.verbatim
     case = Case.of("IsRel", "Who?", evidence=Passage("p", "He.\nRating: good"))
     assert forms.prompt(case) == (
         "Say whether the evidence is useful, and explain it.\n\n"
@@ -132,13 +129,14 @@ def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(
     cases = tmp_path / "cases.jsonl"
     line = f"critic label {cases} --url {server.url} --model judge"
     line += f" --prompts {tmp_path}/mine.toml -o {tmp_path}/out"
-    write_jsonl(cases, [row.as_dict() for row in questions(1, fault="!explained")])
+    write_records(cases, questions(1, fault="!explained"))
     command(line)
     (sent,) = server.bodies
-    assert (sent["temperature"], "structured_outputs" in sent) == (1.0, False)
-    assert [
-        row.label for row in read_labelled(tmp_path / "out" / "labelled.jsonl")
-    ] == ["Relevant"]
+    assert sent["temperature"] == 1.0
+    assert "structured_outputs" not in sent
+    assert [row.label for row in read_labelled(tmp_path / "out/labelled.jsonl")] == [
+        "Relevant"
+    ]
     write_jsonl(cases, [Case.of("Retrieve", "Who?", id="q").as_dict()])
     error = refusal(line)
     assert "mine.toml" in error
@@ -148,24 +146,14 @@ def test_a_file_is_asked_at_its_temperature_and_its_label_may_be_explained(
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("[[form]]", "[[form", "paper.toml: not TOML"),
-        ('task = "Say', 'tusk = "Say', "paper.toml: 'form.0.task' is missing"),
-        ('"Evidence"]', '"Proof"]', "'form.0.fields.1' must be 'Instruction'"),
-        (
-            ', { surface = "[Irrelevant]", name = "Irrelevant" }',
-            "",
-            "it needs a label for each of Relevant, Irrelevant",
-        ),
-        (
-            'question = "Rating:"',
-            "question = 3",
-            "'form.0.question' must be text, not 3",
-        ),
-        (
-            "temperature = 1.0",
-            "temperature = 7",
-            "'temperature' must be less than or equal to 2, not 7",
-        ),
+        *parse_table("""
+[[form]] | [[form | paper.toml: not TOML
+task = "Say | tusk = "Say | paper.toml: 'form.0.task' is missing
+"Evidence"] | "Proof"] | 'form.0.fields.1' must be 'Instruction'
+, { surface = "[Irrelevant]", name = "Irrelevant" } | "" | it needs a label for each of Relevant, Irrelevant
+question = "Rating:" | question = 3 | 'form.0.question' must be text, not 3
+temperature = 1.0 | temperature = 7 | 'temperature' must be less than or equal to 2, not 7
+"""),
         (FILE, "", "paper.toml: 'form' is missing"),
         (FILE, "[[form]]\nname = [[]]", "'form.0.name' must be text"),
     ],

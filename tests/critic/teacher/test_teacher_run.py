@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from json_files import read_json, read_lines, write_lines
+from json_files import parse_table, read_json, read_lines, write_lines, write_records
 from refusals import refused
 from teaching_server import questions
 
@@ -31,7 +31,6 @@ from critic.teacher.settings import (
 )
 from retrieval.passage import Passage
 from selfrag.common.atomic import locked_directory
-from selfrag.common.jsonl import write_jsonl
 
 
 def teacher(server, **options):
@@ -45,9 +44,12 @@ def teacher(server, **options):
 
 
 def bad(count, fault):
-    return [
-        replace(row, id=f"bad{row.id}") for row in questions(count, fault=f"!{fault}")
-    ]
+    rows = questions(count, fault=f"!{fault}")
+    return [replace(row, id=f"bad{row.id}") for row in rows]
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 @pytest.mark.parametrize("count", [0, 1, 11])
@@ -55,10 +57,9 @@ def test_defect_31_as_many_rows_come_out_as_went_in(server, tmp_path, count):
     """Official code: a last partial batch is computed and not saved."""
     rows = questions(count)
     outcomes = label_questions(rows, teacher(server, max_concurrency=4), tmp_path)
-    assert [row.id for row in outcomes.rows] == [row.id for row in rows]
-    assert [row.id for row in read_labelled(tmp_path / "labelled.jsonl")] == [
-        row.id for row in rows
-    ]
+    ids = [row.id for row in rows]
+    assert [row.id for row in outcomes.rows] == ids
+    assert [row.id for row in read_labelled(tmp_path / "labelled.jsonl")] == ids
     assert outcomes.requests == count
 
 
@@ -69,24 +70,19 @@ def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(
     first = label_questions(rows, teacher(server), tmp_path)
     assert len(first.rows) == 4
     assert [question.id for question, _ in first.aside] == ["badq0", "badq1"]
-    for line in (tmp_path / "aside.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        assert (row["raw"], row["reason"]) == (
-            "Perhaps.",
-            "0 labels of the set in the first line",
-        )
+    for row in read_lines(tmp_path / "aside.jsonl"):
+        assert row["raw"] == "Perhaps."
+        assert row["reason"] == "0 labels of the set in the first line"
     assert "Set aside" in (tmp_path / "report.md").read_text()
     manifest = read_json(tmp_path / "manifest.json")
-    assert (manifest["counts"]["rows"], manifest["counts"]["aside"]) == (4, 2)
+    assert manifest["counts"]["rows"] == 4
+    assert manifest["counts"]["aside"] == 2
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     asked = len(server.bodies)
     assert label_questions(rows, teacher(server), tmp_path) == first
     assert len(server.bodies) == asked
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-    with (
-        locked_directory(tmp_path),
-        refused("another process is writing"),
-    ):
+    with locked_directory(tmp_path), refused("another process is writing"):
         label_questions(rows, teacher(server), tmp_path)
 
 
@@ -102,12 +98,12 @@ def test_an_endpoint_without_answers_ends_the_run_once(server, tmp_path):
     )
     with pytest.raises(TeacherError, match=said):
         label_questions(rows, teacher(server, max_concurrency=1), tmp_path)
-    with ReplyJournal(
-        tmp_path / "journal.jsonl", teacher(server).identity()
-    ) as journal:
-        assert [journal.reply(row).label is not None for row in rows[:3]] == [True] * 3
+    path = tmp_path / "journal.jsonl"
+    with ReplyJournal(path, teacher(server).identity()) as journal:
+        assert all(journal.reply(row).label for row in rows[:3])
     outcomes = label_questions(rows, teacher(server, max_concurrency=1), tmp_path)
-    assert (len(outcomes.rows), len(outcomes.failed)) == (5, PATIENCE)
+    assert len(outcomes.rows) == 5
+    assert len(outcomes.failed) == PATIENCE
 
 
 def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path):
@@ -129,7 +125,7 @@ def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path):
         limits=LabellingLimits({"IsRel": 9}),
     )
     assert outcomes.missing == {"IsRel": 4}
-    assert "Targets not reached" in (tmp_path / "few" / "report.md").read_text()
+    assert "Targets not reached" in (tmp_path / "few/report.md").read_text()
 
 
 def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under_way(
@@ -147,10 +143,10 @@ def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under
         ).rows
 
     whole = labelled(1)
-    journal = (tmp_path / "1" / "journal.jsonl").read_text().splitlines(keepends=True)
+    journal = (tmp_path / "1/journal.jsonl").read_text().splitlines(keepends=True)
     # Killed with the first question under way, when later ones had filled the target already.
     (tmp_path / "2").mkdir()
-    (tmp_path / "2" / "journal.jsonl").write_text(
+    (tmp_path / "2/journal.jsonl").write_text(
         "".join(line for line in journal if f'"{whole[0].id}"' not in line)
     )
     assert labelled(2) == whole
@@ -165,29 +161,23 @@ def test_money_stops_the_asking(server, tmp_path):
         questions(20), teacher(server, max_concurrency=1), tmp_path, limits=limits
     )
     # what is under way when the limit is reached is still paid for
-    assert outcomes.cost in (
-        5.0,
-        6.0,
-    )
-    assert (len(outcomes.rows), outcomes.not_asked) == (
-        outcomes.cost,
-        20 - outcomes.cost,
-    )
+    assert outcomes.cost in (5.0, 6.0)
+    assert len(outcomes.rows) == 20 - outcomes.not_asked == outcomes.cost
 
 
 @pytest.mark.parametrize(
     "change, reason",
-    [
-        ({"evidence": None}, "IsRel needs 'evidence'"),
-        ({"evidence": {"title": "T", "text": " "}}, "the text of 'evidence' is empty"),
-        ({"group": "IsSup"}, "IsSup needs 'output'"),
-        ({"group": "Mood"}, "'group' must be 'Retrieve', 'IsRel', 'IsSup' or 'IsUse'"),
-        ({"instruction": ""}, "'instruction' must be text that is not empty"),
-        ({"id": ""}, "'id' must be text that is not empty"),
-        ({"id": "q0"}, "id 'q0' occurs twice"),
-        ({"dataset": None}, "'dataset' must be text"),
-        ({"output": "\ud800"}, "half of a character"),
-    ],
+    parse_table(r"""
+{"evidence": null} | IsRel needs 'evidence'
+{"evidence": {"title": "T", "text": " "}} | the text of 'evidence' is empty
+{"group": "IsSup"} | IsSup needs 'output'
+{"group": "Mood"} | 'group' must be 'Retrieve', 'IsRel', 'IsSup' or 'IsUse'
+{"instruction": ""} | 'instruction' must be text that is not empty
+{"id": ""} | 'id' must be text that is not empty
+{"id": "q0"} | id 'q0' occurs twice
+{"dataset": null} | 'dataset' must be text
+{"output": "\ud800"} | half of a character
+"""),
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, reason):
     good, other = (row.as_dict() for row in questions(2))
@@ -228,12 +218,10 @@ def test_a_journal_cut_anywhere_loses_the_torn_line_only(tmp_path_factory, cut):
     path.write_bytes(content[:cut])
     whole = max(0, content[:cut].count(b"\n") - 1)  # without the header
     with ReplyJournal(path, TEACHER) as journal:
-        assert [journal.reply(row) for row in rows] == [GOOD, ASIDE, GOOD, GOOD][
-            :whole
-        ] + [None] * (4 - whole)
-        assert (journal.prompt_tokens, journal.requests) == (
-            (3, 1) if whole > 1 else (0, 0)
-        )
+        known = [GOOD, ASIDE, GOOD, GOOD][:whole] + [None] * (4 - whole)
+        assert [*map(journal.reply, rows)] == known
+        spent = (journal.prompt_tokens, journal.requests)
+        assert spent == ((3, 1) if whole > 1 else (0, 0))
         for row in rows[whole:]:
             journal.append(row, ASIDE if row is rows[1] else GOOD)
     assert path.read_bytes() == content
@@ -253,9 +241,7 @@ def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line):
         journal.append(row, GOOD)
         with refused("'q0'"):
             journal.reply(other)
-    with refused(
-        r"other temperature",
-    ):
+    with refused(r"other temperature"):
         ReplyJournal(tmp_path / "j", {**TEACHER, "temperature": 1.0})
     with (tmp_path / "j").open("a") as file:
         file.write(line + "\n")
@@ -266,7 +252,7 @@ def test_a_journal_that_is_damaged_or_of_others_is_refused(tmp_path, line):
 @pytest.fixture
 def cases(tmp_path):
     path = tmp_path / "cases.jsonl"
-    write_jsonl(path, [question.as_dict() for question in questions(12)])
+    write_records(path, questions(12))
     return path
 
 
@@ -282,13 +268,17 @@ def label(command, cases, server):
 
 
 def test_from_pairs_to_agreement(command, label, tmp_path):
-    passages = [(Passage(f"g{n}", f"g {n}"),) for n in range(20)]
-    outputs = [f"Answer {n}. It is known. Everybody says so." for n in range(20)]
     pairs = [
-        Pair(f"p{n}", "set", f"Question {n}?", outputs[n], passages=passages[n])
+        Pair(
+            f"p{n}",
+            "set",
+            f"Question {n}?",
+            f"Answer {n}. It is known. Everybody says so.",
+            passages=(Passage(f"g{n}", f"g {n}"),),
+        )
         for n in range(20)
     ]
-    write_jsonl(tmp_path / "pairs.jsonl", [pair.as_dict() for pair in pairs])
+    write_records(tmp_path / "pairs.jsonl", pairs)
     groups = ("Retrieve", "IsRel", "IsSup", "IsUse")
     targets = " ".join(f"--target {group}=6" for group in groups)
     for name in ("drawn.jsonl", "again.jsonl"):
@@ -297,30 +287,28 @@ def test_from_pairs_to_agreement(command, label, tmp_path):
         )
         assert err == ""
         assert "24 cases in" in out
-    assert (tmp_path / "drawn.jsonl").read_bytes() == (
-        tmp_path / "again.jsonl"
-    ).read_bytes()
+    drawn, again = (tmp_path / name for name in ("drawn.jsonl", "again.jsonl"))
+    assert drawn.read_bytes() == again.read_bytes()
     assert "## Examples" in (tmp_path / "drawn.jsonl.report.md").read_text()
     manifest = read_json(tmp_path / "drawn.jsonl.manifest.json")
-    assert (manifest["seed"], manifest["counts"]["cases"]) == (5, 24)
+    assert manifest["seed"] == 5
+    assert manifest["counts"]["cases"] == 24
 
     for name, constraint in (("one", "choice"), ("two", "schema")):
         options = f"--constraint {constraint} --name {name}"
         label(tmp_path / name, options, tmp_path / "drawn.jsonl")
         manifest = read_json(tmp_path / name / "manifest.json")
-        assert (manifest["identity"]["constraint"], manifest["counts"]["rows"]) == (
-            constraint,
-            24,
-        )
+        assert manifest["identity"]["constraint"] == constraint
+        assert manifest["counts"]["rows"] == 24
     out, _ = command(
         f"critic agree {tmp_path}/one second={tmp_path}/two -o {tmp_path}/agree.json"
     )
     assert "one and second, with 95% intervals" in out
     found = read_json(tmp_path / "agree.json")["agreements"]
-    assert [
-        (one["group"], one["agreement"]["value"], one["agreement"]["n"])
-        for one in found
-    ] == [(group, 1.0, 6) for group in groups]
+    for group, one in zip(groups, found, strict=True):
+        assert one["group"] == group
+        assert one["agreement"]["n"] == 6
+        assert one["agreement"]["value"] == 1.0
 
 
 def test_a_dry_run_touches_nothing_and_counts_what_is_left(
@@ -330,27 +318,29 @@ def test_a_dry_run_touches_nothing_and_counts_what_is_left(
     assert "12 questions" in label(out, prices)[0]
     shown, _ = label(out, f"{prices} --json")
     plan = json.loads(shown)
-    assert (plan["questions"], plan["least_minutes"]) == (12, 2.0)
+    assert plan["questions"] == 12
+    assert plan["least_minutes"] == 2.0
     assert plan["most_completion_tokens"] == 2_400
-    assert (server.bodies, out.exists()) == ([], False)
+    assert server.bodies == []
+    assert not out.exists()
     label(out, "--constraint choice")
     (out / "report.md").unlink()
-    write_jsonl(cases, [question.as_dict() for question in questions(15)])
+    write_records(cases, questions(15))
     left, _ = label(out, "--dry-run --constraint choice")
     assert "3 questions to ask" in left
     assert not (out / "report.md").exists()
     server.bodies.clear()
     prices = "--price-in 2000 --price-out 8000 --max-cost 1"
     _, err = label(tmp_path / "dear", prices, code=2)
-    assert ("--max-cost 1.00" in err, server.bodies) == (True, [])
+    assert "--max-cost 1.00" in err
+    assert server.bodies == []
     _, err = label(tmp_path / "free", "--max-cost 1", code=2)
-    assert ("--max-cost" in err, server.bodies) == (True, [])
+    assert "--max-cost" in err
+    assert server.bodies == []
 
 
 def test_questions_without_an_answer_are_told_by_the_exit_code(label, cases, tmp_path):
-    write_jsonl(
-        cases, [question.as_dict() for question in [*questions(3), *bad(1, "once_500")]]
-    )
+    write_records(cases, [*questions(3), *bad(1, "once_500")])
     _, err = label(tmp_path / "out", "--retries 0", code=1)
     assert "1 question" in err
     out, _ = label(tmp_path / "out", "--retries 0")
@@ -363,24 +353,16 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
     label(tmp_path / "judge")
     rows = [
         replace(row, label_source="human")
-        for row in read_labelled(tmp_path / "judge" / "labelled.jsonl")
+        for row in read_labelled(tmp_path / "judge/labelled.jsonl")
     ]
     other = "Relevant" if rows[0].label == "Irrelevant" else "Irrelevant"
-    gold = tmp_path / "gold.jsonl"
-    write_jsonl(
-        gold,
-        [
-            row.as_dict()
-            for row in [*rows[:11], replace(rows[0], id="again", label=other)]
-        ],
-    )
+    gold, twice = tmp_path / "gold.jsonl", replace(rows[0], id="again", label=other)
+    write_records(gold, [*rows[:11], twice])
     command(f"critic label {cases} -o {tmp_path}/human --gold {gold}")
-    assert list(read_labelled(tmp_path / "human" / "labelled.jsonl")) == rows[1:11]
-    aside = read_lines(tmp_path / "human" / "aside.jsonl")
-    assert [(one["id"], one["reason"]) for one in aside] == [
-        ("q0", "the gold rows disagree"),
-        ("q11", "no gold row"),
-    ]
+    assert list(read_labelled(tmp_path / "human/labelled.jsonl")) == rows[1:11]
+    aside = read_lines(tmp_path / "human/aside.jsonl")
+    told = {one["id"]: one["reason"] for one in aside}
+    assert told == {"q0": "the gold rows disagree", "q11": "no gold row"}
     out, _ = command(f"critic agree {tmp_path}/human {tmp_path}/judge")
     assert "1.00 [" in out
     assert "'gold'" in refusal(f"critic agree {gold} {gold}")
@@ -394,7 +376,8 @@ def test_the_estimate_counts_prompts_and_prices():
     assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
     unpriced = forecast(rows, config, None)
     assert unpriced.most_completion_tokens == 30
-    assert (unpriced.most_cost, unpriced.least_minutes) == (None, None)
+    assert unpriced.most_cost is None
+    assert unpriced.least_minutes is None
     with refused("price of a million prompt tokens=-1"):
         Prices(-1, 0)
 
@@ -402,31 +385,28 @@ def test_the_estimate_counts_prompts_and_prices():
 def test_labels_are_split_with_the_rows_of_one_instruction_together(
     tmp_path, command, refusal
 ):
-    asked = [
-        Case.of("IsUse", f"Question {n // 2}?", output=f"Answer {n}.")
+    rows = [
+        Case.of(
+            "IsUse",
+            f"Question {n // 2}?",
+            output=f"Answer {n}.",
+            id=f"r{n}",
+            label="5",
+            dataset="set",
+            label_source="gold",
+        )
         for n in range(40)
     ]
-    rows = [
-        replace(case, id=f"r{n}", label="5", dataset="set", label_source="gold")
-        for n, case in enumerate(asked)
-    ]
-    write_jsonl(tmp_path / "labelled.jsonl", [row.as_dict() for row in rows])
+    write_records(tmp_path / "labelled.jsonl", rows)
     line = f"critic split {tmp_path} -o {tmp_path}/parts --dev 0.1 --test 0.2"
     command(line)
-    parts = {
-        name: [*read_labelled(tmp_path / "parts" / f"{name}.jsonl")]
+    parts = [
+        [*read_labelled(tmp_path / f"parts/{name}.jsonl")]
         for name in ("train", "dev", "test")
-    }
-    assert {name: len(found) for name, found in parts.items()} == {
-        "train": 28,
-        "dev": 4,
-        "test": 8,
-    }
-    assert sorted(row.id for found in parts.values() for row in found) == sorted(
-        row.id for row in rows
-    )
-    train, dev, test = ({row.instruction for row in found} for found in parts.values())
+    ]
+    assert [*map(len, parts)] == [28, 4, 8]
+    assert {row.id for part in parts for row in part} == {row.id for row in rows}
+    train, dev, test = ({row.instruction for row in part} for part in parts)
     assert not train & dev | train & test | dev & test
     assert "train.jsonl" in refusal(line)
-    nothing_left = f"critic split {tmp_path} -o {tmp_path}/x --dev 0.5 --test 0.5"
-    refusal(nothing_left)
+    refusal(f"critic split {tmp_path} -o {tmp_path}/x --dev 0.5 --test 0.5")
