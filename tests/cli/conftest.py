@@ -5,6 +5,6 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [
-    str(TESTS / "experiments" / "self_interpretation"),
+    str(TESTS / "experiments/self_interpretation"),
     str(TESTS / "intrinsics"),
 ]

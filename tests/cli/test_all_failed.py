@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 import tiny
-from chat_server import ChatServer
+from chat_server import ChatServer, said
 from intrinsic_rows import save_chat_llama
-from json_files import read_json
+from json_files import parse_table, read_json
 
 from critic.cases import Case
 from critic.evaluation import compare, undefined_cases
@@ -43,7 +43,8 @@ def questions(tmp_path):
 def test_reasons_are_counted_and_the_first_are_told():
     errors = ["full", None, "full", "b\n\x1bc", "d", "e", ""]
     failures = Failures("rag", "nq", len(errors), count_reasons(errors))
-    assert (failures.failed, failures.is_total) == (5, False)
+    assert failures.failed == 5
+    assert not failures.is_total
     assert str(failures).startswith("rag, nq: 5 of 7 failed: full (2); b")
     assert str(failures).endswith("d (1); 1 further reasons")
     assert "\x1b" not in str(failures)
@@ -68,8 +69,8 @@ def test_a_run_or_study_in_which_every_item_fails_ends_with_4(
         for record in read_records(path)
     ]
     assert any("context" in (record["error"] or "") for record in records)
-    said = json.loads(command(f"{line}{more} -o {tmp_path}/out", "--json", code=4)[0])
-    failures = said["comparison"]["failures"]
+    shown = json.loads(command(f"{line}{more} -o {tmp_path}/out", "--json", code=4)[0])
+    failures = shown["comparison"]["failures"]
     assert failures[0]["items"] == 2
     assert sum(failures[0]["reasons"].values()) == 2
 
@@ -82,9 +83,7 @@ def test_one_item_that_fails_is_told_and_the_run_is_a_success(
     def answer(body):
         if "book 1" in str(body["messages"]):
             return 500, {"error": {"message": "out of memory"}}
-        return 200, {
-            "choices": [{"message": {"content": "Ann"}, "finish_reason": "stop"}]
-        }
+        return said("Ann")
 
     with ChatServer(answer) as server:
         line = f"selfrag eval run {questions} --model gpt@{server.url} --system base"
@@ -99,9 +98,8 @@ def test_a_judge_that_cannot_be_asked_ends_with_4(
     questions, tmp_path, command, monkeypatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    said = {"choices": [{"message": {"content": "Ann did."}, "finish_reason": "stop"}]}
     failing = 500, {"error": {"message": "out of memory"}}
-    with ChatServer(lambda _: (200, said)) as server:
+    with ChatServer(lambda _: said("Ann did.")) as server:
         line = f"selfrag eval run {questions} --model gpt@{server.url} --system rag-1"
         command(f"{line} -o {tmp_path}/runs")
     with ChatServer(lambda _: failing) as server:
@@ -127,20 +125,20 @@ def test_mauve_of_too_few_texts_is_a_failure_and_no_dash(count):
 @pytest.mark.engine
 @pytest.mark.parametrize(
     "part, system, of",
-    [
-        ("query_rewrite", "no rewrite", "answers after rewrites"),
-        ("flows", "none", "flows"),
-        ("answerability", "untrained", "answerability"),
-    ],
+    parse_table("""
+query_rewrite | no rewrite | answers after rewrites
+flows | none | flows
+answerability | untrained | answerability
+"""),
 )
 def test_intrinsics_that_all_fail_end_with_4_and_show_no_dash(
     part, system, of, tmp_path, command
 ):
     write_intrinsics(tmp_path / "files")
-    public = tmp_path / "files" / "mt-rag-benchmark"
+    public = tmp_path / "files/mt-rag-benchmark"
     tasks = public / "mtrag-human/retrieval_tasks/clapnq/clapnq_rewrite.jsonl"
     command(f"selfrag eval rows mtrag_rewrite={tasks} -o {tmp_path}/rows")
-    squad = tmp_path / "files" / "dev-v2.0.json"
+    squad = tmp_path / "files/dev-v2.0.json"
     if part == "answerability":
         command(f"selfrag eval rows squad2={squad} -o {tmp_path}/rows")
     model = save_chat_llama(tmp_path / "chat", context=16)
@@ -150,9 +148,9 @@ def test_intrinsics_that_all_fail_end_with_4_and_show_no_dash(
     more = {"query_rewrite": " --answers 2", "flows": " --flows 2"}.get(part, "")
     out, error = command(f"{line} --only {part}{more} -o {tmp_path}/out", code=4)
     assert f"{system}, {of}: " in error
-    assert f"{system}, {of}: " in (tmp_path / "out" / "report.md").read_text()
+    assert f"{system}, {of}: " in (tmp_path / "out/report.md").read_text()
     assert "failed" in out
-    items = read_json(tmp_path / "out" / "items.json")[part]
+    items = read_json(tmp_path / "out/items.json")[part]
     assert any(item.get("error") or item.get("errors") for item in items)
 
 

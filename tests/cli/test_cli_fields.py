@@ -1,11 +1,13 @@
 """Options are made of the fields that they set: name, type, choices, default and help stand in the dataclass."""
 
+import json
 import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import pytest
 import typer.main
+from json_files import parse_table
 
 from critic.cli.main import app as critic_app
 from critic.cli.main import main as critic
@@ -62,10 +64,9 @@ def test_a_command_gets_the_values_that_were_given_by_field(capsys):
     run(
         "--mode", "fast", "--limit", "3", "--parts", "a", "--parts", "b", "--depth", "2"
     )
-    assert taken == [
-        {},
-        {"mode": "fast", "most": 3, "parts": ["a", "b"], "inner.depth": 2.0},
-    ]
+    assert taken == json.loads(
+        '[{}, {"mode": "fast", "most": 3, "parts": ["a", "b"], "inner.depth": 2.0}]'
+    )
     with pytest.raises(Exception, match="'quick' is not one of 'fast', 'slow'"):
         run("--mode", "quick")
     run("--help")
@@ -110,11 +111,11 @@ def test_both_commands_say_their_version(capsys):
 
 @pytest.mark.parametrize(
     "line, position, offered",
-    [
-        ("selfrag tr", 1, "train"),
-        ("selfrag ask --thr", 2, "--threshold"),
-        ("selfrag index sy", 2, "sync"),
-    ],
+    parse_table("""
+selfrag tr | 1 | train
+selfrag ask --thr | 2 | --threshold
+selfrag index sy | 2 | sync
+"""),
 )
 def test_a_shell_completes_commands_and_options(
     line, position, offered, monkeypatch, process

@@ -8,7 +8,7 @@ import tiny
 from chat_server import ChatServer, said
 from grid_world import first_context, item
 from intrinsic_rows import CHAT, save_chat_llama, turns
-from json_files import read_json, write_json
+from json_files import parse_table, read_json, write_json
 from refusals import refused
 
 from selfrag.common.errors import UserError
@@ -202,12 +202,12 @@ def test_other_packages_add_families_of_adapters(guest, tmp_path, command):
 @pytest.mark.usefixtures("guest")
 @pytest.mark.parametrize(
     "model_type, message",
-    [
-        ("somebody", "is of somebody"),
-        ("shouting", r"'shouting' of selfrag\.architectures names no Architecture"),
-        ("nobody", "cannot be loaded"),
-        (["somebody"], "cannot be loaded"),
-    ],
+    parse_table(r"""
+somebody | is of somebody
+shouting | 'shouting' of selfrag\.architectures names no Architecture
+nobody | cannot be loaded
+["somebody"] | cannot be loaded
+"""),
 )
 def test_other_packages_add_architectures(model_type, message, tmp_path):
     write_json(tmp_path / "config.json", {"model_type": model_type})
@@ -218,20 +218,20 @@ def test_other_packages_add_architectures(model_type, message, tmp_path):
 @pytest.fixture
 def rivers(tmp_path):
     """Six questions with several answers, in the schema of `eval` files."""
-    rows = []
-    for number, question in enumerate(map(item, range(6))):
-        row = {
+    rows = [
+        {
             "id": question.id,
             "task": "list_qa",
             "instruction": question.query,
             "question": question.query,
             "type": "simple" if number % 2 else "composition",
             "split": "train" if number < 2 else "dev",
-            "answers": [list(forms) for forms in question.answer_sets],
+            "answers": question.answer_sets,
             "passages": [passage.as_dict() for passage in question.passages],
-            "gold_passage_ids": sorted(question.gold),
+            "gold_passage_ids": [*question.gold],
         }
-        rows.append(row)
+        for number, question in enumerate(map(item, range(6)))
+    ]
     write_jsonl(tmp_path / "rivers.jsonl", rows)
     return tmp_path / "rivers.jsonl"
 
@@ -260,7 +260,7 @@ def test_a_model_in_process_is_run_tested_and_judged(
     assert len(manifest["files"]) == 4
     records = read_records(run / "k2-ranked-1-counterfactual.jsonl")
     # The first two are set aside.
-    assert {record["id"] for record in records} < {"q2", "q3", "q4", "q5"}
+    assert {record["id"] for record in records} < set("q2 q3 q4 q5".split())
     for record in records:
         assert record["error"] is None
         assert record["usage"]["generated_tokens"] > 0
@@ -308,7 +308,8 @@ def test_an_endpoint_answers_and_one_failure_is_counted(
         out, err = command(line)
         assert len(server.bodies) == 8
         for body in server.bodies:
-            assert (body["temperature"], body["model"]) == (0, "gpt")
+            assert body["temperature"] == 0
+            assert body["model"] == "gpt"
             prompt = body["messages"][0]["content"]
             assert prompt.count("(example)\nQUESTION:") == 2
         assert ", k5-top-last-2-basic: 1 of 4 failed: " in err
@@ -326,7 +327,7 @@ def test_an_endpoint_answers_and_one_failure_is_counted(
     assert "127.0.0.1" not in manifest
     assert "sk-secret" not in manifest
     records = read_records(run / "k5-top-last-2-direct.jsonl")
-    assert [record["id"] for record in records] == ["q2", "q3", "q4", "q5"]
+    assert [record["id"] for record in records] == "q2 q3 q4 q5".split()
     assert records[2]["error"]
     assert records[0]["answer"] == "Brenta [p2b]."
     assert records[0]["explanation"] == "I think so because context p2b says it."

@@ -34,7 +34,8 @@ def test_a_full_output_is_one_line(arguments):
     with Path("/dev/full").open("wb") as full:
         run = process(*arguments, stdout=full)
         _, err = run.communicate(timeout=60)
-    assert (run.returncode, err.count(b"\n")) == (2, 1)
+    assert run.returncode == 2
+    assert err.count(b"\n") == 1
     assert b"standard output" in err
 
 
@@ -45,7 +46,8 @@ def test_an_output_that_nobody_reads_is_no_error_line(arguments):
     run = process(*arguments, stdout=writer)
     os.close(writer)
     _, err = run.communicate(timeout=60)
-    assert (run.returncode, err) == (141, b"")
+    assert run.returncode == 141
+    assert err == b""
 
 
 @pytest.mark.parametrize(
@@ -54,10 +56,10 @@ def test_an_output_that_nobody_reads_is_no_error_line(arguments):
 )
 def test_closed_streams_are_one_line(closing, line):
     # By a shell: in a fork of this process, gRPC would write lines of its own.
-    shell = ["sh", "-c", f'exec "$@" {closing}', "sh"]
-    run = process("ask", "-", through=shell)
+    run = process("ask", "-", through=["sh", "-c", f'exec "$@" {closing}', "sh"])
     _, err = run.communicate(timeout=60)
-    assert (run.returncode, err.count(b"\n")) == (2, 1)
+    assert run.returncode == 2
+    assert err.count(b"\n") == 1
     assert line in err
 
 
@@ -121,18 +123,15 @@ def test_ctrl_c_in_the_middle_of_the_first_download(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
-        own = {
-            "PIP_CONFIG_FILE": os.devnull,
-            "PIP_INDEX_URL": index,
-            "SELFRAG_CACHE": str(tmp_path / "cache"),
-        }
-        settings = {
-            "env": os.environ | own,
-            "start_new_session": True,
-            "preexec_fn": interruptible,
-        }
+        own = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index}
+        own["SELFRAG_CACHE"] = str(tmp_path / "cache")
         child = process(
-            "ask", "Who was Marie Curie?", stdout=subprocess.PIPE, **settings
+            "ask",
+            "Who?",
+            stdout=subprocess.PIPE,
+            env=os.environ | own,
+            start_new_session=True,
+            preexec_fn=interruptible,
         )
         silent.settimeout(300)
         connection, _ = silent.accept()  # pip waits for an answer that never comes
@@ -140,7 +139,9 @@ def test_ctrl_c_in_the_middle_of_the_first_download(monkeypatch, tmp_path):
             os.killpg(child.pid, signal.SIGINT)
             out, err = child.communicate(timeout=300)
     said = b"loading demo ..\nselfrag: interrupted\n"
-    assert (child.returncode, out, err) == (130, b"", said)
+    assert child.returncode == 130
+    assert out == b""
+    assert err == said
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -169,24 +170,15 @@ SHOW = f"from selfrag.cli.options import show_markdown; show_markdown({TEXT!r} +
 
 
 def test_markdown_is_laid_out_on_a_terminal_without_links_and_stays_markdown_in_a_pipe():
-    found = subprocess.run(
-        [sys.executable, "-c", SHOW], capture_output=True, text=True, check=True
-    ).stdout
-    assert found == TEXT + "\ufffd[31m"
+    program = [sys.executable, "-c", SHOW]
+    assert subprocess.check_output(program, text=True) == TEXT + "\ufffd[31m"
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    subprocess.run(
-        [sys.executable, "-c", SHOW], stdout=theirs, env=environment, check=True
-    )
+    subprocess.run(program, stdout=theirs, env=environment, check=True)
     os.close(theirs)
     shown = os.read(ours, 100_000).decode()
     os.close(ours)
     assert "Figures" in shown
     # the third begins a link that a terminal opens
-    for absent in (
-        "| --- |",
-        "###",
-        "\x1b]8",
-        "\x1b[31m",
-    ):
+    for absent in ("| --- |", "###", "\x1b]8", "\x1b[31m"):
         assert absent not in shown

@@ -25,11 +25,11 @@ import intrinsic_rows
 import pytest
 import tiny
 import typer
+from json_files import parse_table, read_lines, write_records
 
 from critic.cases import Case
 from critic.cli.main import app as critic_app
 from critic.cli.main import main as critic
-from retrieval import Passage
 from selfrag.cli.main import app as selfrag_app
 from selfrag.cli.main import main as selfrag
 from selfrag.cli.running import Commands
@@ -48,73 +48,69 @@ SECONDS = 20
 
 MODEL = " --model {w}/model --engine transformers"
 ENCODER = " --encoder {w}/encoder"
-RIGHT = {
-    "selfrag ask": "Who?" + MODEL,
-    "selfrag chat": MODEL,
-    "selfrag demo": "--out {w}/out/traces" + MODEL,
-    "selfrag serve": "--port 0" + MODEL,
-    "selfrag show": "{w}/trace.json --out {w}/out/trace.html",
-    "selfrag doctor": "{w}/no-model",
-    "selfrag judge": "answerability Who? --passage 'Ann did.' --adapter none" + MODEL,
-    "selfrag sweep": "{w}/rows.jsonl --out {w}/out/sweep" + MODEL,
-    "selfrag ablate": "{w}/rows.jsonl --out {w}/out/ablate" + MODEL,
-    "selfrag index build": "{w}/passages.jsonl --out {w}/out/index" + ENCODER,
-    "selfrag index add": "{w}/index {w}/passages.jsonl" + ENCODER,
-    "selfrag index sync": "{w}/index {w}/passages.jsonl",
-    "selfrag index remove": "{w}/index p2",
-    "selfrag index compact": "{w}/index",
-    "selfrag index info": "{w}/index",
-    "selfrag index search": "{w}/index Who? --encoder {w}/no-encoder",
-    "selfrag train adapter": "{w}/train.jsonl --base {w}/model --out {w}/out/adapter",
-    "selfrag train generator": (
-        "{w}/train.jsonl --base {w}/model --out {w}/out/generator --recipe cpu"
-    ),
-    "selfrag train merge": "{w}/adapter --base {w}/model --out {w}/out/merged",
-    "selfrag train track": "{w}/adapter",
-    "selfrag eval run": "{w}/rows.jsonl --out {w}/out/runs" + MODEL,
-    "selfrag eval tasks": "",
-    "selfrag eval metrics": "",
-    "selfrag eval systems": "",
-    "selfrag data list": "",
-    "selfrag eval report": "{w}/run",
-    "selfrag eval judge": "{w}/run --load-judge nli:{w}/no-judge",
-    "selfrag eval facts": "{w}/run rows --write {w}/out/facts.jsonl",
-    "selfrag eval rows": "squad2={w}/rows.jsonl --out {w}/out/rows",
-    "selfrag eval calibration": "{w}/train.jsonl --out {w}/out/calibration" + MODEL,
-    "selfrag eval intrinsics": (
-        "--data {w}/intrinsics --only answerability --out {w}/out/measured" + MODEL
-    ),
-    "selfrag data make": "arc_c --out {w}/out/dev --from {w}/folder",
-    "selfrag interpret run": "{w}/lists.jsonl --out {w}/out/grid --cutoff 1" + MODEL,
-    "selfrag interpret faithfulness": "{w}/grid" + MODEL,
-    "selfrag interpret agree": "{w}/grid" + MODEL,
-    "selfrag interpret table": "{w}/grid",
-    "critic sample": "{w}/pairs.jsonl --out {w}/out/cases.jsonl --target IsUse=2",
-    "critic label": (
-        "{w}/cases.jsonl --out {w}/out/labels"
-        " --url http://127.0.0.1:9 --model m --retries 0"
-    ),
-    "critic adopt": "{w}/cases.jsonl {w}/model",
-    "critic split": "{w}/cases.jsonl --out {w}/out/split",
-    "critic agree": "{w}/cases.jsonl again={w}/cases.jsonl",
-    "critic train": "{w}/cases.jsonl --base {w}/model --out {w}/out/critic",
-    "critic eval": "{w}/cases.jsonl --base {w}/model --engine transformers",
-    "critic augment": (
-        "{w}/pairs.jsonl --critic=lexical --out {w}/out/data --gold-passages=only --balance=none"
-    ),
-    "critic pairs": "gpt4_alpaca={w}/alpaca.json --out {w}/out/pairs.jsonl",
-    "critic inspect": "{w}/train.jsonl --out {w}/out/page.html",
-}
+
+
+def right_lines(text):
+    """Read commands and what they need: MODEL and ENCODER stand for options."""
+    return dict(parse_table(text.replace(" MODEL", MODEL).replace(" ENCODER", ENCODER)))
+
+
+RIGHT = right_lines("""
+selfrag ask | Who? MODEL
+selfrag chat | MODEL
+selfrag demo | --out {w}/out/traces MODEL
+selfrag serve | --port 0 MODEL
+selfrag show | {w}/trace.json --out {w}/out/trace.html
+selfrag doctor | {w}/no-model
+selfrag judge | answerability Who? --passage 'Ann did.' --adapter none MODEL
+selfrag sweep | {w}/rows.jsonl --out {w}/out/sweep MODEL
+selfrag ablate | {w}/rows.jsonl --out {w}/out/ablate MODEL
+selfrag index build | {w}/passages.jsonl --out {w}/out/index ENCODER
+selfrag index add | {w}/index {w}/passages.jsonl ENCODER
+selfrag index sync | {w}/index {w}/passages.jsonl
+selfrag index remove | {w}/index p2
+selfrag index compact | {w}/index
+selfrag index info | {w}/index
+selfrag index search | {w}/index Who? --encoder {w}/no-encoder
+selfrag train adapter | {w}/train.jsonl --base {w}/model --out {w}/out/adapter
+selfrag train generator | {w}/train.jsonl --base {w}/model --out {w}/out/generator --recipe cpu
+selfrag train merge | {w}/adapter --base {w}/model --out {w}/out/merged
+selfrag train track | {w}/adapter
+selfrag eval run | {w}/rows.jsonl --out {w}/out/runs MODEL
+selfrag eval tasks | ""
+selfrag eval metrics | ""
+selfrag eval systems | ""
+selfrag data list | ""
+selfrag eval report | {w}/run
+selfrag eval judge | {w}/run --load-judge nli:{w}/no-judge
+selfrag eval facts | {w}/run rows --write {w}/out/facts.jsonl
+selfrag eval rows | squad2={w}/rows.jsonl --out {w}/out/rows
+selfrag eval calibration | {w}/train.jsonl --out {w}/out/calibration MODEL
+selfrag eval intrinsics | --data {w}/intrinsics --only answerability --out {w}/out/measured MODEL
+selfrag data make | arc_c --out {w}/out/dev --from {w}/folder
+selfrag interpret run | {w}/lists.jsonl --out {w}/out/grid --cutoff 1 MODEL
+selfrag interpret faithfulness | {w}/grid MODEL
+selfrag interpret agree | {w}/grid MODEL
+selfrag interpret table | {w}/grid
+critic sample | {w}/pairs.jsonl --out {w}/out/cases.jsonl --target IsUse=2
+critic label | {w}/cases.jsonl --out {w}/out/labels --url http://127.0.0.1:9 --model m --retries 0
+critic adopt | {w}/cases.jsonl {w}/model
+critic split | {w}/cases.jsonl --out {w}/out/split
+critic agree | {w}/cases.jsonl again={w}/cases.jsonl
+critic train | {w}/cases.jsonl --base {w}/model --out {w}/out/critic
+critic eval | {w}/cases.jsonl --base {w}/model --engine transformers
+critic augment | {w}/pairs.jsonl --critic=lexical --out {w}/out/data --gold-passages=only --balance=none
+critic pairs | gpt4_alpaca={w}/alpaca.json --out {w}/out/pairs.jsonl
+critic inspect | {w}/train.jsonl --out {w}/out/page.html
+""")
 """Each command of the core with what it needs."""
-RIGHT_OF_GUESTS = {
-    "selfrag index push": "{w}/index milvus:{w}/out/docs.db",
-    "selfrag index export": "{w}/index --out {w}/out/passages.parquet",
-    "selfrag eval export": "{w}/run --out {w}/out/exported",
-    "selfrag eval annotate": "{w}/run --out {w}/out/form.html",
-    "selfrag eval board": (
-        "{w}/rows.jsonl --system always --out {w}/out/board" + MODEL
-    ),
-}
+RIGHT_OF_GUESTS = right_lines("""
+selfrag index push | {w}/index milvus:{w}/out/docs.db
+selfrag index export | {w}/index --out {w}/out/passages.parquet
+selfrag eval export | {w}/run --out {w}/out/exported
+selfrag eval annotate | {w}/run --out {w}/out/form.html
+selfrag eval board | {w}/rows.jsonl --system always --out {w}/out/board MODEL
+""")
 """The same of extensions."""
 GUESTS = find_spec("selfrag.extensions") is not None
 if GUESTS:
@@ -122,150 +118,76 @@ if GUESTS:
 
 LONG = "n" * 300
 NUL = "a\0b"
-PATHS = {
-    "missing": "{w}/none/at/all",
-    "loop": "{w}/loop",
-    "below loop": "{w}/loop/x",
-    "nul": f"{{w}}/{NUL}",
-    "long": f"{{w}}/{LONG}",
-    "not utf-8": "{w}/\udcff\udce9",
-    "below a file": "{w}/rows.jsonl/x",
-    "proc": "/proc/none/x",
-    "nobody's home": "~no.such.user/x",
-}
-READ = {
-    **PATHS,
-    "folder": "{w}/folder",
-    "empty": "{w}/empty.jsonl",
-    "latin": "{w}/latin.jsonl",
+PATHS = dict(
+    parse_table(r"""
+missing | {w}/none/at/all
+loop | {w}/loop
+below loop | {w}/loop/x
+nul | "{w}/a\u0000b"
+not utf-8 | "{w}/\udcff\udce9"
+below a file | {w}/rows.jsonl/x
+proc | /proc/none/x
+nobody's home | ~no.such.user/x
+""")
+)
+PATHS["long"] = f"{{w}}/{LONG}"
+READ = PATHS | json.loads("""{"folder": "{w}/folder", "empty": "{w}/empty.jsonl", "latin": "{w}/latin.jsonl",
     "binary": "{w}/binary.jsonl",
-    "deep": "{w}/deep.jsonl",
-    "half": "{w}/half.jsonl",
-    "list": "{w}/list.jsonl",
-    "types": "{w}/types.jsonl",
-    "wide number": "{w}/number.jsonl",
-    "fifo": "{w}/fifo.jsonl",
-    "zeros": "/dev/zero",
-    "gzip": "{w}/broken.jsonl.gz",
-    "nothing": "",
-}
-WRITTEN = {
-    key: value
-    for key, value in PATHS.items()
-    if key not in ("missing", "nobody's home")
-} | {"pipe": "{w}/fifo.jsonl"}
-WHOLE = {
-    "word": "x",
-    "fraction": "1.5",
-    "nan": "nan",
-    "huge": "1e400",
-    "negative": "-5",
-    "digits": "9" * 30,
-    "": "",
-}
-NUMBERS = {
-    "word": "x",
-    "nan": "nan",
-    "inf": "inf",
-    "huge": "1e400",
-    "minus": "-inf",
-    "": "",
-}
-NAMES = {
-    **{
-        "up": "../../x",
-        "below": "a/b",
-        "here": ".",
-        "parent": "..",
-        "": "",
-        "long": LONG,
-        "hidden": ".x",
-    },
-    **{"nul": NUL, "line": "a\nb", "absolute": "/tmp/x", "blank": " "},
-}
-ADDRESSES = {
-    **{
-        "port": "http://127.0.0.1:99999",
-        "nul": "http://a\0b",
-        "bracket": "http://[::1",
-        "no host": "http://",
-    },
-    **{"scheme": "ftp://x", "space": "http://a b", "not utf-8": "http://\udce9"},
-}
-WEIGHTS = {
-    **PATHS,
-    "": "",
-    "file": "{w}/rows.jsonl",
-    "folder": "{w}/folder",
-    "three": "a/b/c",
-}
-NAMED = {"unknown": "x", "path": "../x"}
-LABELS = {"word": "x", "label": "issup=x", "group": "x=5"}
-ASKED = {"": "", "blank": " \n\t", "nul": NUL}
+ "deep": "{w}/deep.jsonl", "half": "{w}/half.jsonl", "list": "{w}/list.jsonl", "types": "{w}/types.jsonl",
+ "wide number": "{w}/number.jsonl", "fifo": "{w}/fifo.jsonl", "zeros": "/dev/zero",
+ "gzip": "{w}/broken.jsonl.gz", "nothing": ""}""")
+WRITTEN = PATHS | {"pipe": "{w}/fifo.jsonl"}
+del WRITTEN["missing"], WRITTEN["nobody's home"]
+WHOLE = json.loads("""{"word": "x", "fraction": "1.5", "nan": "nan", "huge": "1e400", "negative": "-5",
+ "digits": "999999999999999999999999999999", "": ""}""")
+NUMBERS = json.loads(
+    """{"word": "x", "nan": "nan", "inf": "inf", "huge": "1e400", "minus": "-inf", "": ""}"""
+)
+KINDS = dict(
+    parse_table(r"""
+WEIGHTS | {"": "", "file": "{w}/rows.jsonl", "folder": "{w}/folder", "three": "a/b/c"}
+ADDRESSES | {"port": "http://127.0.0.1:99999", "nul": "http://a\u0000b", "bracket": "http://[::1",
+    "no host": "http://", "scheme": "ftp://x", "space": "http://a b", "not utf-8": "http://\udce9"}
+NAMES | {"up": "../../x", "below": "a/b", "here": ".", "parent": "..", "": "", "hidden": ".x", "nul": "a\u0000b",
+    "line": "a\nb", "absolute": "/tmp/x", "blank": " "}
+NAMED | {"unknown": "x", "path": "../x"}
+LABELS | {"word": "x", "label": "issup=x", "group": "x=5"}
+ASKED | {"": "", "blank": " \n\t", "nul": "a\u0000b"}
+""")
+)
+KINDS["WEIGHTS"] |= PATHS
+KINDS["NAMES"]["long"] = LONG
+KINDS["READ"] = READ | {"unknown": "best"}
+"""Wrong values of a kind that several options take."""
 WRONG = {
-    **dict.fromkeys(
-        shlex.split("--model --base --critic --encoder --index --knowledge"), WEIGHTS
-    ),
-    **dict.fromkeys(["--endpoint", "--url"], ADDRESSES),
-    **dict.fromkeys(
-        shlex.split("--system --against --dialect --only --cell --order --prompt"),
-        NAMED,
-    ),
-    **dict.fromkeys(["--metric", "--device"], NAMED),
-    **dict.fromkeys(["--require", "--forbid"], LABELS),
-    **dict.fromkeys(["QUESTION", "QUERY"], ASKED),
-    "--engine": {**ADDRESSES, "unknown": "best", "": ""},
-    "--name": NAMES,
-    "--recipe": {**READ, "unknown": "best"},
-    "--sentences": {"unknown": "no_such_model", "nul": NUL, "path": "../x"},
-    "--axis": {
-        "word": "x",
-        "empty": "issup=",
-        "nan": "issup=nan",
-        "many": "issup=0:1e9:1e-9",
-        "name": "x=1,2",
-    },
-    "--set": {
-        "word": "x",
-        "field": "x=1",
-        "nan": "threshold=nan",
-        "deep": "threshold=" + "(" * 5000,
-    },
-    "--best": {
-        "word": "x",
-        "nan": "headline,retrieval_rate<=nan",
-        "sign": "headline,x<1",
-    },
-    "--w-judge": {"word": "x", "nan": "answerability=nan", "inf": "answerability=inf"},
-    "--guardrail": {
-        "word": "x",
-        "nan": "answerability<nan:abstain",
-        "action": "answerability<0.5:x",
-    },
-    "--argument": {"word": "x", "unknown": "x=1", "nothing": "="},
-    "--per-label": {
-        "word": "x",
-        "group": "x=5",
-        "zero": "IsSup=0",
-        "digits": "IsSup=" + "9" * 5000,
-    },
-    "--target": {
-        "word": "x",
-        "group": "x=5",
-        "negative": "IsSup=-1",
-        "label": "IsSup/x=1",
-    },
-    "--judge": {
-        **{"unknown": "x", "path": "../x", "role": "answerability=x"},
-        **{"missing": "nli:{w}/none", "nul": f"nli:{NUL}", "loop": "critic:{w}/loop"},
-    },
-    "--load-judge": {
-        "unknown": "x=y",
-        "missing": "x=nli:{w}/none",
-        "nul": f"nli:{NUL}",
-        "nothing": "=",
-    },
+    name: KINDS.get(values, values) if isinstance(values, str) else values
+    for names, values in parse_table(r"""
+--model --base --critic --encoder --index --knowledge | WEIGHTS
+--endpoint --url | ADDRESSES
+--system --against --dialect --only --cell --order --prompt --metric --device | NAMED
+--require --forbid | LABELS
+QUESTION QUERY | ASKED
+--name | NAMES
+--recipe | READ
+--engine | {"unknown": "best", "": ""}
+--sentences | {"unknown": "no_such_model", "nul": "a\u0000b", "path": "../x"}
+--axis | {"word": "x", "empty": "issup=", "nan": "issup=nan", "many": "issup=0:1e9:1e-9", "name": "x=1,2"}
+--set | {"word": "x", "field": "x=1", "nan": "threshold=nan"}
+--best | {"word": "x", "nan": "headline,retrieval_rate<=nan", "sign": "headline,x<1"}
+--w-judge | {"word": "x", "nan": "answerability=nan", "inf": "answerability=inf"}
+--guardrail | {"word": "x", "nan": "answerability<nan:abstain", "action": "answerability<0.5:x"}
+--argument | {"word": "x", "unknown": "x=1", "nothing": "="}
+--per-label | {"word": "x", "group": "x=5", "zero": "IsSup=0"}
+--target | {"word": "x", "group": "x=5", "negative": "IsSup=-1", "label": "IsSup/x=1"}
+--judge | {"unknown": "x", "path": "../x", "role": "answerability=x", "missing": "nli:{w}/none",
+    "nul": "nli:a\u0000b", "loop": "critic:{w}/loop"}
+--load-judge | {"unknown": "x=y", "missing": "x=nli:{w}/none", "nul": "nli:a\u0000b", "nothing": "="}
+""")
+    for name in names.split()
 }
+WRONG["--engine"] |= KINDS["ADDRESSES"]
+WRONG["--set"]["deep"] = "threshold=" + "(" * 5000
+WRONG["--per-label"]["digits"] = "IsSup=" + "9" * 5000
 """What is wrong for options and arguments of these names, whatever their type."""
 FOLDERS = ("--data", "--adapters", "--corpus")
 """Options that take a folder, of whatever kind."""
@@ -273,7 +195,7 @@ ODD = {
     *(
         ("critic label", name, what)
         for name in ("--model", "--name")
-        for what in (*WEIGHTS, *NAMES)
+        for what in (*KINDS["WEIGHTS"], *KINDS["NAMES"])
     ),
     # leaves all at defaults
     *(
@@ -313,10 +235,10 @@ FREE = [
     _BUILD + " {w}/model/model.safetensors",
     *(
         f"{_BUILD} {{w}}/{what}.{ending}"
-        for ending in ("csv", "tsv", "parquet", "txt", "md")
+        for ending in "csv tsv parquet txt md".split()
         for what in ("empty", "binary", "folder")
     ),
-    *(f"{_COMPACT} --kind {kind}" for kind in ("''", "x", "hnsw", "Nonsense,Flat")),
+    *(f"{_COMPACT} --kind {kind}" for kind in "'' x hnsw Nonsense,Flat".split()),
     _COMPACT + " --storage x",
     _COMPACT + " --language x",
     "selfrag index search {w}/index Who? --search-mode x",
@@ -336,102 +258,117 @@ FREE = [
 ]
 """Command lines that are wrong as a whole."""
 
-_ASK = "ask hi --engine transformers --model {w}/tiny"
-_ASKED = "judge answerability Q? --passage x"
-_CHECK = "judge requirement_check Q?"
-_EVAL = "eval run f.jsonl --out={w}/out/x"
-_GRID = "interpret run {w}/lists.jsonl -o {w}/out/x"
-_ROWS = "train adapter {w}/train.jsonl --base {w}/model -o {w}/out/x"
-_MEASURE = "eval intrinsics --data {w}/intrinsics --model {w}/model"
-_SWEEP = "sweep {w}/rows.jsonl --out={w}/out/x --model={w}/model"
-REFUSED = {
-    "answer hi": "answer",
-    "ask": "give a question or --conversation FILE",
-    "ask -": "the question is empty",
-    "ask Who? What?": "What?",
-    "ask hi --thresh 0.5": "--thresh",  # no abbreviations
-    "ask hi --beam 0": "beam=0",
-    "ask hi --w-rel=inf": "--w-rel=inf: give a finite number",
-    "ask hi --require issup=Maybe": "'Maybe'",
-    "ask hi --w-judge citation_generation=1": "no judge of that name has a term in the score",
-    f"{_ASK} --conversation x.json": "one of the two",
-    f"{_ASK} --flow qr+sing": "unknown flow 'qr+sing'; known: none, and qr, qr-both, again, ad joined by +",
-    f"{_ASK} --trace .": "is a folder; name a file",
-    f"{_ASK} --trace nowhere/trace.json": "nowhere/trace.json",
-    f"{_ASK} --index nowhere": "selfrag index build",
-    f"{_ASK} --index {{w}}/half-index": "half-written",
-    f"{_ASK} --mode always": "--index DIR",
-    # Options that a mode never reads.
-    f"{_ASK} --mode always --threshold 0.5": "--threshold has no effect with mode=always",
-    f"{_ASK} --mode never --passages 3": "--passages has no effect with mode=never",
-    f"{_ASK} --mode never --w-sup 2": "--w-sup has no effect with mode=never",
-    f"{_ASK} --mode always --guardrail answerability<0.5:retrieve": "--guardrail has no effect with mode=always",
-    f"{_EVAL} --set mode=never --set keep_evidence=below_threshold": "keep_evidence has no effect with mode=never",
-    f"ask '{'why ' * 25_000}' --engine transformers --model {{w}}/tiny --mode never": "tokens",
-    "ask hi --engine transformers --model {w}/plain": "neither reflection tokens nor a chat template",
-    "ask hi --engine transformers --model {w}/damaged": "config.json holds no object",
-    "judge answers Q?": "unknown intrinsic 'answers'; known: query_rewrite",
-    "judge answerability": "give a question or --conversation FILE",
-    "judge answerability Q? --conversation x.json": "give a question or --conversation FILE",
-    "judge answerability Q?": "answerability: there are no passages",
-    f"{_ASKED} --response y": "must be of role user",
-    f"{_ASKED} --dialect morse": "unknown dialect 'morse'; known: chat",
-    f"{_ASKED} --endpoint http://127.0.0.1:9": "--endpoint needs --model NAME",
-    f"{_ASKED} --endpoint http://127.0.0.1:9 --engine vllm": "of no use with --endpoint",
-    _CHECK: "the argument 'requirement' is missing",
-    f"{_CHECK} --argument short": "write it as NAME=VALUE",
-    f"{_CHECK} --argument a=1 --argument a=2": "is given twice",
-    "judge query_rewrite --conversation {w}/talk.json": r"role '\x1b[2Jx' is none of user, assistant",
-    "eval run f.jsonl": "--out",
-    f"{_EVAL} --system=selfrg": "--system selfrg: known are selfrag, selfrag-adaptive",
-    f"{_EVAL} --system=base --system=rag-1 --name=n": "--name names one run",
-    f"{_EVAL} --against=base": "--against base: the runs are selfrag",
-    "eval run poqa=f.jsonl --out={w}/out/x": "unknown task 'poqa'; known: popqa, ",
-    "eval run popqa/papr=f.jsonl --out={w}/out/x": "popqa has no protocol 'papr'; it has paper, ",
-    f"{_GRID} --prompt why": "unknown prompt 'why'; known: basic, direct",
-    f"{_GRID} --order best": "unknown order 'best'; known: ranked, top-last, random, reversed",
-    f"{_GRID} --examples 3": "3 examples: give at least 1, and 0 to 2",
-    f"{_GRID} --examples 0 --prompt examples": "nothing is left of the grid",
-    f"{_GRID} --cutoff 9": "no question has 9 passages, the most is 1",
-    f"{_GRID} --endpoint http://x": "--endpoint needs --model NAME",
-    f"{_GRID} --model m --endpoint http://x --layout selfrag": "needs the model's own tokens",
-    f"{_GRID} --model m --endpoint http://x --engine vllm": "give --engine and its options, or --endpoint, not both",
-    f"{_GRID} --tag '<a b>'": "--tag '<a b>': give one word",
-    "interpret run {w}/torn.jsonl -o {w}/out/x --model demo": "torn.jsonl:4: 'answers' must be a list",
-    "interpret table {w}/half-index": "holds no run",
-    f"{_ROWS} --processes 2": "generator/cpu is for one process; take cpus",
-    f"{_ROWS} --set training.epoch=3": "--set training.epoch: training.epoch is unknown; known: seed",
-    f"{_ROWS} --set training.method=full": "adapter trains by 'lora', not 'full'",
-    f"{_SWEEP} --axis=sup=1": "axis 'sup': known are isrel",
-    f"{_SWEEP} --set=treshold=1": "unknown setting 'treshold'; did you mean",
-    f"{_SWEEP} --best=bleu": "no file has all these figures; there are contains,",
-    f"{_SWEEP} --limit=1": "rows: one item cannot be halved",
-    f"{_SWEEP} --best='f1,rate<=1e'": "write METRIC,METRIC<=NUMBER",
-    f"{_SWEEP} --axis=threshold=2": "threshold=2: give a number from 0 to 1",
-    f"{_SWEEP} --axis=max_segments=1,2": "axis 'max_segments': known are",
-    f"{_SWEEP} --axis=issup=1,1": "give at least one value, and each once",
-    f"{_SWEEP} --axis=threshold=0:1:1e-9": "a span of 1000000001 values; give 1 to 1000",
-    f"{_SWEEP} --axis=issup=1 --axis=issup=2": "axis issup is given twice",
-    f"{_SWEEP} --axis=threshold=0,1 --set=mode=always": "threshold has no effect with mode=always",
-    f"{_SWEEP} --axis=isrel=0,1 --set=mode=never": "weights.isrel has no effect with mode=never",
-    f"{_SWEEP} --axis=issup=high": "axis issup: 'high' is not a number",
-    f"{_MEASURE} --only poetry": "nothing to measure under 'poetry'",
-    f"{_MEASURE} --dialect elvish": "unknown dialect 'elvish'",
-    f"{_MEASURE} --only flows": "give --corpus FOLDER",
-    f"{_MEASURE} --adapters .": "holds no adapter",
-    f"{_MEASURE} --corpus .": "has no corpus.jsonl",
-    f"{_MEASURE} --answers 2 --only query_rewrite": "answers search: give --corpus FOLDER",
-    f"{_MEASURE} --load-judge oracle:x --only citation_generation": "oracle:x: the module cannot be imported",
-    "ablate {w}/rows.jsonl --out={w}/out/x --model={w}/model --baseline={w}/out": "out holds no run",
-}
-"""Command lines, and what the error says of them."""
+SHORTER = dict(
+    parse_table("""
+ASK | ask hi --engine transformers --model {w}/tiny
+ASKED | judge answerability Q? --passage x
+CHECK | judge requirement_check Q?
+EVAL | eval run f.jsonl --out={w}/out/x
+GRID | interpret run {w}/lists.jsonl -o {w}/out/x
+ROWS | train adapter {w}/train.jsonl --base {w}/model -o {w}/out/x
+MEASURE | eval intrinsics --data {w}/intrinsics --model {w}/model
+SWEEP | sweep {w}/rows.jsonl --out={w}/out/x --model={w}/model
+""")
+)
+
+
+def refused_lines(text):
+    """Read command lines, whose first word may be one of `SHORTER`, and what the error says of them."""
+    lines = {}
+    for line, said in parse_table(text):
+        first, space, rest = line.partition(" ")
+        lines[SHORTER.get(first, first) + space + rest] = said
+    return lines
+
+
+REFUSED = refused_lines(r"""
+answer hi | answer
+ask | give a question or --conversation FILE
+ask - | the question is empty
+ask Who? What? | What?
+ask hi --thresh 0.5 | --thresh
+ask hi --beam 0 | beam=0
+ask hi --w-rel=inf | --w-rel=inf: give a finite number
+ask hi --require issup=Maybe | 'Maybe'
+ask hi --w-judge citation_generation=1 | no judge of that name has a term in the score
+ASK --conversation x.json | one of the two
+ASK --flow qr+sing | unknown flow 'qr+sing'; known: none, and qr, qr-both, again, ad joined by +
+ASK --trace . | is a folder; name a file
+ASK --trace nowhere/trace.json | nowhere/trace.json
+ASK --index nowhere | selfrag index build
+ASK --index {w}/half-index | half-written
+ASK --mode always | --index DIR
+ASK --mode always --threshold 0.5 | --threshold has no effect with mode=always
+ASK --mode never --passages 3 | --passages has no effect with mode=never
+ASK --mode never --w-sup 2 | --w-sup has no effect with mode=never
+ASK --mode always --guardrail answerability<0.5:retrieve | --guardrail has no effect with mode=always
+EVAL --set mode=never --set keep_evidence=below_threshold | keep_evidence has no effect with mode=never
+ask hi --engine transformers --model {w}/plain | neither reflection tokens nor a chat template
+ask hi --engine transformers --model {w}/damaged | config.json holds no object
+judge answers Q? | unknown intrinsic 'answers'; known: query_rewrite
+judge answerability | give a question or --conversation FILE
+judge answerability Q? --conversation x.json | give a question or --conversation FILE
+judge answerability Q? | answerability: there are no passages
+ASKED --response y | must be of role user
+ASKED --dialect morse | unknown dialect 'morse'; known: chat
+ASKED --endpoint http://127.0.0.1:9 | --endpoint needs --model NAME
+ASKED --endpoint http://127.0.0.1:9 --engine vllm | of no use with --endpoint
+CHECK | the argument 'requirement' is missing
+CHECK --argument short | write it as NAME=VALUE
+CHECK --argument a=1 --argument a=2 | is given twice
+judge query_rewrite --conversation {w}/talk.json | role '\x1b[2Jx' is none of user, assistant
+eval run f.jsonl | --out
+EVAL --system=selfrg | --system selfrg: known are selfrag, selfrag-adaptive
+EVAL --system=base --system=rag-1 --name=n | --name names one run
+EVAL --against=base | --against base: the runs are selfrag
+eval run poqa=f.jsonl --out={w}/out/x | "unknown task 'poqa'; known: popqa, "
+eval run popqa/papr=f.jsonl --out={w}/out/x | "popqa has no protocol 'papr'; it has paper, "
+GRID --prompt why | unknown prompt 'why'; known: basic, direct
+GRID --order best | unknown order 'best'; known: ranked, top-last, random, reversed
+GRID --examples 3 | 3 examples: give at least 1, and 0 to 2
+GRID --examples 0 --prompt examples | nothing is left of the grid
+GRID --cutoff 9 | no question has 9 passages, the most is 1
+GRID --endpoint http://x | --endpoint needs --model NAME
+GRID --model m --endpoint http://x --layout selfrag | needs the model's own tokens
+GRID --model m --endpoint http://x --engine vllm | give --engine and its options, or --endpoint, not both
+GRID --tag '<a b>' | --tag '<a b>': give one word
+interpret run {w}/torn.jsonl -o {w}/out/x --model demo | torn.jsonl:4: 'answers' must be a list
+interpret table {w}/half-index | holds no run
+ROWS --processes 2 | generator/cpu is for one process; take cpus
+ROWS --set training.epoch=3 | --set training.epoch: training.epoch is unknown; known: seed
+ROWS --set training.method=full | adapter trains by 'lora', not 'full'
+SWEEP --axis=sup=1 | axis 'sup': known are isrel
+SWEEP --set=treshold=1 | unknown setting 'treshold'; did you mean
+SWEEP --best=bleu | no file has all these figures; there are contains,
+SWEEP --limit=1 | rows: one item cannot be halved
+SWEEP --best='f1,rate<=1e' | write METRIC,METRIC<=NUMBER
+SWEEP --axis=threshold=2 | threshold=2: give a number from 0 to 1
+SWEEP --axis=max_segments=1,2 | axis 'max_segments': known are
+SWEEP --axis=issup=1,1 | give at least one value, and each once
+SWEEP --axis=threshold=0:1:1e-9 | a span of 1000000001 values; give 1 to 1000
+SWEEP --axis=issup=1 --axis=issup=2 | axis issup is given twice
+SWEEP --axis=threshold=0,1 --set=mode=always | threshold has no effect with mode=always
+SWEEP --axis=isrel=0,1 --set=mode=never | weights.isrel has no effect with mode=never
+SWEEP --axis=issup=high | axis issup: 'high' is not a number
+MEASURE --only poetry | nothing to measure under 'poetry'
+MEASURE --dialect elvish | unknown dialect 'elvish'
+MEASURE --only flows | give --corpus FOLDER
+MEASURE --adapters . | holds no adapter
+MEASURE --corpus . | has no corpus.jsonl
+MEASURE --answers 2 --only query_rewrite | answers search: give --corpus FOLDER
+MEASURE --load-judge oracle:x --only citation_generation | oracle:x: the module cannot be imported
+ablate {w}/rows.jsonl --out={w}/out/x --model={w}/model --baseline={w}/out | out holds no run
+""")
+REFUSED[
+    f"ask '{'why ' * 25_000}' --engine transformers --model {{w}}/tiny --mode never"
+] = "tokens"
 if GUESTS:
-    REFUSED |= {
-        "ask hi --policy search-r2": "'search-r1'",
-        f"{_ASK} --flow qr --policy search-r1": "--conversation and --flow are for models with reflection",
-        f"{_ASK} --policy search-r1 --threshold 0": "--without-evidence; threshold is for models with reflection",
-        f"{_CHECK} --dialect granite-3.2": "granite-3.2 has no 'requirement_check'; it has:",
-    }
+    REFUSED |= refused_lines("""
+ask hi --policy search-r2 | 'search-r1'
+ASK --flow qr --policy search-r1 | --conversation and --flow are for models with reflection
+ASK --policy search-r1 --threshold 0 | --without-evidence; threshold is for models with reflection
+CHECK --dialect granite-3.2 | granite-3.2 has no 'requirement_check'; it has:
+""")
 
 
 @dataclass(frozen=True)
@@ -452,15 +389,10 @@ def commands():
 
     def of(app, path):
         for command in app.registered_commands:
-            if command.hidden:  # says where a command went
-                continue
-            assert command.callback is not None
-            yield (
-                f"{path} {command.name or command.callback.__name__}",
-                command.callback,
-            )
+            if not command.hidden:  # says where a command went
+                name = command.name or command.callback.__name__
+                yield f"{path} {name}", command.callback
         for group in app.registered_groups:
-            assert group.typer_instance is not None
             yield from of(group.typer_instance, f"{path} {group.name}")
 
     yield from of(selfrag_app, "selfrag")
@@ -469,9 +401,7 @@ def commands():
             if (command := load_present(f"selfrag.{group}", point.name)) is not None:
                 group_of_one = Commands()
                 group_of_one.command(point.name)(command)
-                callback = group_of_one.registered_commands[0].callback
-                assert callback is not None
-                yield f"selfrag {group} {point.name}", callback
+                yield from of(group_of_one, f"selfrag {group}")
     yield from of(critic_app, "critic")
 
 
@@ -507,16 +437,15 @@ def values(name, kind):
         return NUMBERS
     if name in FOLDERS:
         return {**PATHS, "file": "{w}/rows.jsonl"}
-    if kind is Path or name in ("FILES", "FILE", "TEACHERS", "PARTS", "PAIRS", "WHAT"):
-        return WRITTEN if name in ("--out", "--trace", "--write", "--keep") else READ
+    if kind is Path or name in "FILES FILE TEACHERS PARTS PAIRS WHAT".split():
+        return WRITTEN if name in "--out --trace --write --keep".split() else READ
     return {"nul": NUL}
 
 
 def whole_line(line):
     """Return a line of `FREE`, which begins with its command."""
     words = shlex.split(line)
-    command = " ".join(words[:3])
-    size = 3 if command in RIGHT else 2
+    size = 3 if " ".join(words[:3]) in RIGHT else 2
     return Line(" ".join(words[:size]), tuple(words[size:]), line[-60:])
 
 
@@ -532,11 +461,9 @@ def lines():
                 continue
             at = len(right) if option else next(positions)
             for what, value in values(name, kind).items():
-                arguments = (
-                    (*right, name, value)
-                    if option
-                    else (*right[:at], value, *right[at + 1 :])
-                )
+                arguments = (*right, name, value)
+                if not option:
+                    arguments = (*right[:at], value, *right[at + 1 :])
                 if (command, name, what) == BUILT:
                     continue
                 odd = (command, name, what) in ODD
@@ -560,69 +487,26 @@ CHOSEN += [
 
 def files(w):
     """Write files of all kinds, right and wrong."""
-    w.mkdir()
-    (w / "folder").mkdir()
-    (w / "cwd").mkdir()
+    for folder in ("folder", "cwd", "adapter"):
+        (w / folder).mkdir(parents=True)
     tiny.save_llama(w / "model")
-    (w / "adapter").mkdir()
-    (w / "adapter" / "adapter_config.json").write_text("{}")
-    (w / "adapter" / "manifest.json").write_text("[]")
-    passage = Passage("p1", "Ann wrote the book.", "Book")
     (w / "trace.json").write_text(Trace("Who?", Decoding(), (), (), None).to_json())
-    row = {
-        "task": "short_qa",
-        "instruction": "Who?",
-        "answers": ["Ann"],
-        "topic": "Ann",
-        "passages": [passage.as_dict()],
-    }
-    write_jsonl(w / "rows.jsonl", ({**row, "id": f"u{n}"} for n in range(4)))
-    (w / "passages.jsonl").write_text(
-        json.dumps({"id": "p1", "title": "Book", "text": "Ann wrote it."}) + "\n"
-    )
-    many = {
-        **row,
-        "task": "list_qa",
-        "type": "simple",
-        "answers": [["Ann"]],
-        "gold_passage_ids": ["p1"],
-    }
-    asked = [
-        {
-            **many,
-            "id": f"q{n}",
-            "split": "train" if n < 2 else "dev",
-            "question": "Who?",
-        }
-        for n in range(6)
-    ]
+    for name, count, row in parse_table(ROWS):
+        write_jsonl(w / name, (row | {"id": f"q{n}"} for n in range(count)))
+    asked = read_lines(w / "lists.jsonl")
+    for row in asked[:2]:
+        row["split"] = "train"
     write_jsonl(w / "lists.jsonl", asked)
-    write_rows(
-        w / "train.jsonl",
-        [
-            TrainingRow(
-                f"r{n}",
-                "made",
-                "Hi.",
-                (TargetToken("[No Retrieval]"), TargetText("Hello.")),
-            )
-            for n in range(4)
-        ],
-    )
+    asked[3]["answers"] = [[" "]]
+    write_jsonl(w / "torn.jsonl", asked)
+    hello = (TargetToken("[No Retrieval]"), TargetText("Hello."))
+    rows = [TrainingRow(f"r{n}", "made", "Hi.", hello) for n in range(4)]
+    write_rows(w / "train.jsonl", rows)
     cases = [
         Case.of("IsUse", "Who?", output="Ann.", id=f"c{n}", label="5", dataset="made")
         for n in range(4)
     ]
-    write_jsonl(w / "cases.jsonl", (case.as_dict() for case in cases))
-    gold = [{"title": "Book", "text": "Ann wrote it."}]
-    pair = {
-        "dataset": "made",
-        "kind": "short_qa",
-        "instruction": "Who?",
-        "output": "Ann.",
-        "gold_passages": gold,
-    }
-    write_jsonl(w / "pairs.jsonl", ({"id": f"p{n}", **pair} for n in range(4)))
+    write_records(w / "cases.jsonl", cases)
     tiny.save_bert(w / "encoder")
     small = f"--model {w}/model --engine transformers --limit 1"
     cell = "--cutoff 1 --order ranked --examples 0 --prompt basic --max-tokens 4"
@@ -634,37 +518,52 @@ def files(w):
         assert selfrag(shlex.split(line)) == 0
     for name in ("tiny", "damaged"):
         shutil.copytree(w / "model", w / name)
-    (w / "damaged" / "config.json").write_text("[]")
     tiny.save_llama(w / "plain", reflection=False)
     shutil.copytree(w / "index", w / "half-index")
-    (w / "half-index" / "manifest.json").unlink()
-    (w / "talk.json").write_text('[{"role": "\\u001b[2Jx", "content": "Q?"}]')
-    write_jsonl(
-        w / "torn.jsonl",
-        [one | {"answers": [[" "]]} if one["id"] == "q3" else one for one in asked],
-    )
-    (w / "model" / "model.safetensors").write_bytes(b"\xff" * 64)
+    (w / "half-index/manifest.json").unlink()
     intrinsic_rows.write_data(w / "intrinsics", count=4)
-    (w / "alpaca.json").write_text(
-        '[{"instruction": "Say hello.", "input": "", "output": "Hello."}]'
-    )
     (w / "loop").symlink_to("loop")
-    (w / "empty.jsonl").touch()
-    (w / "latin.jsonl").write_bytes('{"id": "é"}\n'.encode("latin-1"))
-    (w / "binary.jsonl").write_bytes(random.Random(0).randbytes(4000))
-    (w / "deep.jsonl").write_text("[" * 100_000)
-    (w / "half.jsonl").write_text('{"id": "a", "text')
-    (w / "list.jsonl").write_text("[]\n1\nnull\n")
-    (w / "types.jsonl").write_text(
-        '{"id": {"a": 1}, "text": 3, "task": [], "instruction": null, "answers": 5}\n'
-    )
-    (w / "number.jsonl").write_text('{"id": ' + "9" * 5000 + ', "text": "a"}\n')
-    (w / "broken.jsonl.gz").write_bytes(b"\x1f\x8b\x08\x00broken")
-    for ending in ("csv", "tsv", "parquet", "txt", "md"):
+    binary = random.Random(0).randbytes(4000)
+    for name, content in parse_table(CONTENTS):
+        (w / name).write_text(content)
+    for name, content in {
+        "model/model.safetensors": b"\xff" * 64,
+        "latin.jsonl": b'{"id": "\xe9"}\n',
+        "binary.jsonl": binary,
+        "deep.jsonl": b"[" * 100_000,
+        "number.jsonl": b'{"id": ' + b"9" * 5000 + b', "text": "a"}\n',
+        "broken.jsonl.gz": b"\x1f\x8b\x08\x00broken",
+    }.items():
+        (w / name).write_bytes(content)
+    for ending in "csv tsv parquet txt md".split():
         (w / f"empty.{ending}").touch()
-        (w / f"binary.{ending}").write_bytes(random.Random(1).randbytes(4000))
+        (w / f"binary.{ending}").write_bytes(binary)
         (w / f"folder.{ending}").mkdir()
     os.mkfifo(w / "fifo.jsonl")
+
+
+ROWS = """
+rows.jsonl | 4 | {"task": "short_qa", "instruction": "Who?", "answers": ["Ann"], "topic": "Ann",
+    "passages": [{"id": "p1", "title": "Book", "text": "Ann wrote the book."}]}
+lists.jsonl | 6 | {"task": "list_qa", "instruction": "Who?", "answers": [["Ann"]], "topic": "Ann", "type": "simple",
+    "gold_passage_ids": ["p1"], "split": "dev", "question": "Who?",
+    "passages": [{"id": "p1", "title": "Book", "text": "Ann wrote the book."}]}
+passages.jsonl | 1 | {"title": "Book", "text": "Ann wrote it."}
+pairs.jsonl | 4 | {"dataset": "made", "kind": "short_qa", "instruction": "Who?", "output": "Ann.",
+    "gold_passages": [{"title": "Book", "text": "Ann wrote it."}]}
+"""
+"""Files, the number of their rows, and a row but for its id."""
+CONTENTS = r"""
+adapter/adapter_config.json | "{}"
+adapter/manifest.json | "[]"
+damaged/config.json | "[]"
+talk.json | "[{\"role\": \"\\u001b[2Jx\", \"content\": \"Q?\"}]"
+alpaca.json | "[{\"instruction\": \"Say hello.\", \"input\": \"\", \"output\": \"Hello.\"}]"
+empty.jsonl | ""
+half.jsonl | {"id": "a", "text
+list.jsonl | "[]\n1\nnull\n"
+types.jsonl | "{\"id\": {\"a\": 1}, \"text\": 3, \"task\": [], \"instruction\": null, \"answers\": 5}\n"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -681,16 +580,11 @@ def state(world):
     for folder, folders, files in os.walk(world.parent):
         if Path(folder) == world and "out" in folders:
             folders[:] = [name for name in folders if name not in ("out", "home")]
-        for name in (*folders, *files):
-            path = Path(folder) / name
+        for path in (Path(folder, name) for name in (*folders, *files)):
             about = path.lstat()
+            size = about.st_size if path.is_file() else 0
             link = path.readlink() if path.is_symlink() else None
-            entries[str(path)] = (
-                about.st_mode,
-                about.st_ino,
-                about.st_size if path.is_file() else 0,
-                link,
-            )
+            entries[path] = (about.st_mode, about.st_ino, size, link)
     return entries
 
 
@@ -753,21 +647,18 @@ def test_every_command_is_in_the_table():
 
 NO_RESULT = {"selfrag chat", "selfrag serve"}
 """Commands that go on until they are ended."""
-SHORT = {
-    "selfrag train adapter": " --dry-run",
-    "selfrag train generator": " --dry-run",
-    "selfrag interpret run": " --dry-run",
-    "selfrag sweep": " --limit 2 --axis issup=0,1 --best none",
-    "selfrag ablate": " --limit 1",
-    "critic train": " --dry-run",
-}
+SHORT = json.loads("""{"selfrag train adapter": " --dry-run",
+ "selfrag train generator": " --dry-run",
+ "selfrag interpret run": " --dry-run",
+ "selfrag sweep": " --limit 2 --axis issup=0,1 --best none",
+ "selfrag ablate": " --limit 1",
+ "critic train": " --dry-run"}""")
 
 
 @pytest.mark.parametrize("command", sorted(RIGHT))
 def test_issue_50_every_command_prints_its_result_as_json(command, world, monkeypatch):
     monkeypatch.chdir(world / "cwd")
-    function = dict(commands())[command]
-    options = {name for name, _, _ in parameters(function)}
+    options = {name for name, _, _ in parameters(dict(commands())[command])}
     assert ("--json" in options) is (command not in NO_RESULT)
     if command in NO_RESULT:
         return
@@ -780,24 +671,26 @@ def test_issue_50_every_command_prints_its_result_as_json(command, world, monkey
         json.loads(out, parse_constant=pytest.fail)
 
 
-OVERWRITTEN = {
-    "selfrag ask": "--trace {w}/out/t.json",
-    "selfrag demo": "traces/fact.json",
-    "selfrag show": "trace.html",
-    "selfrag eval report": "--out {w}/out/r.md",
-    "selfrag eval facts": "facts.jsonl",
-    "selfrag eval rows": "rows/answerability_dev.jsonl",
-    "selfrag eval calibration": "calibration/calibration.json",
-    "selfrag eval intrinsics": "measured/figures.json",
-    "selfrag data make": "dev/arc_c.jsonl",
-    "selfrag interpret table": "--out {w}/out/t.md",
-    "critic sample": "cases.jsonl",
-    "critic split": "split/dev.jsonl",
-    "critic agree": "--out {w}/out/a.json",
-    "critic eval": "--out {w}/out/e.json",
-    "critic pairs": "pairs.jsonl",
-    "critic inspect": "page.html",
-}
+OVERWRITTEN = dict(
+    parse_table("""
+selfrag ask | --trace {w}/out/t.json
+selfrag demo | traces/fact.json
+selfrag show | trace.html
+selfrag eval report | --out {w}/out/r.md
+selfrag eval facts | facts.jsonl
+selfrag eval rows | rows/answerability_dev.jsonl
+selfrag eval calibration | calibration/calibration.json
+selfrag eval intrinsics | measured/figures.json
+selfrag data make | dev/arc_c.jsonl
+selfrag interpret table | --out {w}/out/t.md
+critic sample | cases.jsonl
+critic split | split/dev.jsonl
+critic agree | --out {w}/out/a.json
+critic eval | --out {w}/out/e.json
+critic pairs | pairs.jsonl
+critic inspect | page.html
+""")
+)
 """Commands that write a whole result, and a file of it in the folder that their right lines name."""
 if GUESTS:
     OVERWRITTEN |= {
@@ -808,12 +701,12 @@ if GUESTS:
 RESUMED = {
     *("selfrag sweep", "selfrag ablate", "selfrag eval run", "selfrag interpret run"),
     *("selfrag train adapter", "selfrag train generator", "selfrag train merge"),
-    *("critic label", "critic train", "critic augment", "selfrag index build"),
+    *"critic label|critic train|critic augment|selfrag index build".split("|"),
 }
 """Commands that continue a run of the same settings and refuse another one; and what looks at what is there itself."""
 if GUESTS:
     RESUMED.add("selfrag eval board")
-WITHOUT_MODEL = {"show", "report", "facts", "sample", "agree", "inspect"}
+WITHOUT_MODEL = set("show report facts sample agree inspect".split())
 WITHOUT_MODEL |= {"export", "table"}
 
 
@@ -850,12 +743,15 @@ def test_no_command_writes_over_a_result_unless_told_to(command, world, monkeypa
             target.write_text("kept")
         kept = target.read_bytes()
         code, out, err = run()
-        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert code == 2
+        assert out == ""
+        assert err.count("\n") == 1
         assert f"{target} is there already; give --replace" in err
         assert target.read_bytes() == kept
         if command.split()[-1] in WITHOUT_MODEL:
             code, out, err = run(" --replace")
-            assert (code, f"replaced {target}\n" in err) == (0, True), err
+            assert code == 0, err
+            assert f"replaced {target}\n" in err, err
             assert target.read_bytes() != b"kept"
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -867,32 +763,24 @@ def at_best(world):
     return {}
 
 
-@pytest.mark.parametrize(
-    "line",
-    CHOSEN,
-    ids=[f"{n}-{one.command} {one.what}" for n, one in enumerate(CHOSEN)],
-)
-def test_a_bad_value_is_one_line(
-    line: Line, world: Path, at_best: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("line", CHOSEN, ids=lambda line: f"{line.command} {line.what}")
+def test_a_bad_value_is_one_line(line, world, at_best, monkeypatch):
     monkeypatch.chdir(world / "cwd")
     monkeypatch.setenv("HOME", str(world / "home"))
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     if line.command not in at_best and not line.said:
-        at_best[line.command] = ran(
-            Line(line.command, tuple(shlex.split(RIGHT[line.command])), "right"), world
-        )[2]
+        right = tuple(shlex.split(RIGHT[line.command]))
+        at_best[line.command] = ran(Line(line.command, right, ""), world)[2]
     before = state(world)
     code, out, err = ran(line, world)
     assert state(world) == before
     # transformers' own bar, and what is loaded
-    err = "".join(
-        one
-        for one in err.splitlines(keepends=True)
-        if "Loading weights" not in one and not one.endswith(" ..\n")
-    )
+    loading = ("Loading weights", " ..\n")
+    lines = err.splitlines(keepends=True)
+    err = "".join(one for one in lines if not any(text in one for text in loading))
     if line.said:
-        assert (code, out) == (2, "")
+        assert code == 2
+        assert out == ""
         assert line.said in err
     elif line.wrong:
         assert code == 2, "silent success"
@@ -900,10 +788,6 @@ def test_a_bad_value_is_one_line(
     if code == 2:
         assert err.count("\n") == 1
         assert err.startswith(f"{line.command.split()[0]}: ")
-        assert not any(
-            unicodedata.category(character) in ("Cc", "Cs") for character in err[:-1]
-        )
-        assert (
-            len(err.replace(str(world), "").replace(line.value.replace("{w}", ""), ""))
-            <= LONGEST
-        )
+        assert not {"Cc", "Cs"} & set(map(unicodedata.category, err[:-1]))
+        typed = line.value.replace("{w}", "")
+        assert len(err.replace(str(world), "").replace(typed, "")) <= LONGEST

@@ -16,21 +16,15 @@ from selfrag.training.rows import (
     write_rows,
 )
 
-LONG = TargetEvidence(
-    Passage("p", "Water boils at 100 degrees Celsius at sea level. " * 30)
-)
+LONG = Passage("p", "Water boils at 100 degrees Celsius at sea level. " * 30)
 CITED = (
     TargetToken("[Retrieval]"),
-    LONG,
+    TargetEvidence(LONG),
     TargetToken("[Relevant]"),
     TargetText("At 100 degrees."),
     TargetToken("[Fully supported]"),
 )
-PLAIN = (
-    TargetToken("[No Retrieval]"),
-    TargetText("Hello!"),
-    TargetToken("[Utility:5]"),
-)
+PLAIN = (TargetToken("[No Retrieval]"), TargetText("Hello!"))
 ROWS = [
     TrainingRow("a", "greetings", "Say hello.", PLAIN),
     TrainingRow("b", "facts", "When does water boil?", CITED),
@@ -102,9 +96,9 @@ def test_the_settings_are_printed_with_what_set_them(command, line):
     settings = "--epochs 7 --set training.lora.rank=3 --print-config"
     out, _ = command(f"selfrag train {line} --base b -o o {settings}")
     lines = [line.split() for line in out.splitlines()]
-    assert ["epochs", "=", "7", "#", "--epochs"] in lines
-    assert ["rank", "=", "3", "#", "--set", "training.lora.rank"] in lines
-    assert ["clip", "=", "1.0", "#"] in [line[:4] for line in lines]
+    assert "epochs = 7 # --epochs".split() in lines
+    assert "rank = 3 # --set training.lora.rank".split() in lines
+    assert "clip = 1.0 #".split() in [line[:4] for line in lines]
 
 
 def test_rows_that_do_not_fit_are_counted_and_left_out_if_asked_for(place, train):
@@ -119,8 +113,7 @@ def test_rows_that_do_not_fit_are_counted_and_left_out_if_asked_for(place, train
     assert "rows        2; 1 with a shortened passage" in out
     assert "3 too long and left out" in out
     train(f"{leaving} --max-steps 1")
-    manifest = read_json(place / "out/run/manifest.json")
-    assert manifest["facts"]["rows_left_out"] == 3
+    assert read_json(place / "out/run/manifest.json")["facts"]["rows_left_out"] == 3
     assert "3 too long and left out" in (place / "out/adapter/README.md").read_text()
 
     write_rows(place / "rows.jsonl", long)

@@ -19,6 +19,7 @@ from retrieval.index import load_manifest, open_parts
 from selfrag.cli.main import main
 
 pytest.importorskip("watchfiles")
+SYNC = "index sync index docs --encoder none"
 PATIENCE = 180  # seconds for each step; a busy machine takes long to load an encoder
 
 
@@ -26,11 +27,8 @@ PATIENCE = 180  # seconds for each step; a busy machine takes long to load an en
 def running(folder, *arguments):
     """Run a command in a folder, and give the lines that it writes."""
     command = [sys.executable, "-m", "selfrag", *arguments]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "PYTHONUNBUFFERED": "1",
-    }
+    root = str(Path(__file__).parents[2])
+    environment = os.environ | {"PYTHONPATH": root, "PYTHONUNBUFFERED": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     lines = queue.Queue()
     with subprocess.Popen(command, cwd=folder, env=environment, **pipes) as process:
@@ -68,17 +66,14 @@ def wait_for(holds):
 
 @pytest.fixture
 def folder(tmp_path):
-    tiny.save_bert(tmp_path / "bert")
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "bee.txt").write_text("Bees make honey.")
+    (tmp_path / "docs/bee.txt").write_text("Bees make honey.")
     return tmp_path
 
 
 def test_a_watching_sync_follows_new_changed_and_removed_files(folder):
     index, docs = folder / "index", folder / "docs"
-    with running(
-        folder, "index", "sync", "index", "docs", "--encoder", "bert", "--follow"
-    ):
+    with running(folder, *f"{SYNC} --follow".split()):
         wait_for(lambda: texts(index) == {"Bees make honey."})
         (docs / "owl.txt").write_text("Owls hunt mice.")
         wait_for(lambda: texts(index) == {"Bees make honey.", "Owls hunt mice."})
@@ -92,7 +87,7 @@ def test_a_watching_server_answers_from_the_new_state(folder):
     command = (
         "serve --model model --engine transformers --index index --watch docs --port 0"
     )
-    with running(folder, "index", "sync", "index", "docs", "--encoder", "bert"):
+    with running(folder, *SYNC.split()):
         wait_for(lambda: bool(texts(folder / "index")))
     with running(folder, *command.split()) as lines:
         line = lines.get(timeout=PATIENCE)
@@ -107,8 +102,8 @@ def test_a_watching_server_answers_from_the_new_state(folder):
 
             assert client.get("/health").json()["index"]["generation"] == 1
             assert "Owls" not in found()
-            (folder / "docs" / "none.txt").write_text("")
-            (folder / "docs" / "owl.txt").write_text("Owls hunt mice.")
+            (folder / "docs/none.txt").write_text("")
+            (folder / "docs/owl.txt").write_text("Owls hunt mice.")
             wait_for(lambda: client.get("/health").json()["index"]["generation"] == 2)
             assert "Owls hunt mice." in found()
         said = ""
@@ -129,7 +124,5 @@ def test_an_interrupt_that_python_drops_ends_the_watch(folder, monkeypatch, caps
 
     monkeypatch.chdir(folder)
     monkeypatch.setattr("retrieval.watching.watch_files", watch)
-    assert (
-        main(["index", "sync", "index", "docs", "--encoder", "bert", "--follow"]) == 130
-    )
+    assert main(f"{SYNC} --follow".split()) == 130
     assert capsys.readouterr().err.endswith("selfrag: interrupted\n")

@@ -21,10 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform == "win32", reason="folders have no modes"),
 ]
-PASSAGES = [
-    Passage("a", "Alpha is the first letter.", "Alpha"),
-    Passage("b", "Beta is the second.", "Beta"),
-]
+PASSAGES = [Passage(name, f"{name} is a letter.", name) for name in ("a", "b")]
 WRITE = (
     "import sys, pathlib; [pathlib.Path(p, 'x').write_text('x') for p in sys.argv[1:]]"
 )
@@ -50,10 +47,15 @@ def places(tiny_llama, unprivileged):
         for file in model.iterdir():
             file.chmod(0o644)
         index_passages(PASSAGES, index, encoder=model)
-        files = [
-            file for place in (model, index) for file in (*place.rglob("*"), place)
-        ]
-        for file in files:
+
+        def files():
+            places = (model, index)
+            return [file for place in places for file in (*place.rglob("*"), place)]
+
+        def times():
+            return {str(file): file.stat().st_mtime_ns for file in files()}
+
+        for file in files():
             if os.geteuid() == 0:
                 os.chown(file, 65534, 65534)
             file.chmod(stat.S_IMODE(file.stat().st_mode) & 0o555)
@@ -63,14 +65,10 @@ def places(tiny_llama, unprivileged):
             capture_output=True,
         )
         assert b"PermissionError" in refused.stderr
-        before = sorted((str(file), file.stat().st_mtime_ns) for file in files)
+        before = times()
         yield {"model": str(model), "index": str(index)}
-        assert before == sorted(
-            (str(file), file.stat().st_mtime_ns)
-            for place in (model, index)
-            for file in (*place.rglob("*"), place)
-        )
-        for file in reversed(files):
+        assert times() == before
+        for file in reversed(files()):
             file.chmod(0o755)
 
 
@@ -98,10 +96,8 @@ def test_issue_45_ask_and_doctor_read_from_read_only_places(places, unprivileged
 
 def test_issue_45_serve_answers_from_read_only_places(places, unprivileged):
     command = program(f"serve {OPTIONS} --port 0", places, unprivileged)
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as server:
-        assert server.stdout is not None
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, **pipes) as server:
         shown = ""
         for line in server.stdout:
             shown += line
@@ -109,10 +105,7 @@ def test_issue_45_serve_answers_from_read_only_places(places, unprivileged):
             if address:
                 break
         assert address, shown
-        body = {
-            "model": "model",
-            "messages": [{"role": "user", "content": "What is alpha?"}],
-        }
+        body = {"model": "model", "messages": [{"role": "user", "content": "Who?"}]}
         reply = httpx.post(f"{address[0]}/v1/chat/completions", json=body, timeout=120)
         server.send_signal(signal.SIGINT)
         rest = server.communicate(timeout=60)[0]
