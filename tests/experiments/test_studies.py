@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from json_files import parse_table
 from random_model import random_model, random_search
 from refusals import refused
 from scripted_judges import Scripted, says
@@ -67,39 +68,22 @@ def file_of(name, kind, items, question, **fields):
 
 def short(items):
     """Questions whose answers the model writes now and then."""
-    return file_of(
-        "short",
-        SHORT,
-        items,
-        "Question",
-        answers=EXAMPLE,
-        references=EXAMPLE,
-        task="short_qa",
-    )
+    fields = {"answers": EXAMPLE, "references": EXAMPLE, "task": "short_qa"}
+    return file_of("short", SHORT, items, "Question", **fields)
 
 
 def closed(items):
-    return file_of(
-        "closed",
-        CLOSED,
-        items,
-        "Claim",
-        label="true",
-        options=("true", "false"),
-        task="fact",
-    )
+    fields = {"label": "true", "options": ("true", "false"), "task": "fact"}
+    return file_of("closed", CLOSED, items, "Claim", **fields)
 
 
 def long(items):
     """Questions with up to four segments."""
-    return file_of(
-        "long", LONG, items, "Topic", references=("One. Two.",), task="long_form"
-    )
+    fields = {"references": ("One. Two.",), "task": "long_form"}
+    return file_of("long", LONG, items, "Topic", **fields)
 
 
-def scripted(
-    fails=lambda request: False,
-):
+def scripted(fails=lambda request: False):
     """An engine that writes random trees, the same for the same prompt, but for requests that fail."""
     model = random_model(0)
     return ScriptedEngine(
@@ -109,12 +93,7 @@ def scripted(
     )
 
 
-def studied(
-    folder,
-    file,
-    settings=SETTINGS,
-    engine=None,
-):
+def studied(folder, file, settings=SETTINGS, engine=None):
     return study(job(folder, engine or scripted()), file, settings)
 
 
@@ -155,10 +134,7 @@ def test_every_setting_answers_as_it_would_alone(file, tmp_path):
     together = studied(tmp_path / "all", file, settings, engine)
     assert {
         outcome.source for row in together.outcomes.values() for outcome in row
-    } <= {
-        "replayed",
-        "decoded",
-    }
+    } <= {"replayed", "decoded"}
     alone = {}
     requests = 0
     for setting in settings:
@@ -169,9 +145,7 @@ def test_every_setting_answers_as_it_would_alone(file, tmp_path):
     assert len(engine.requests) < requests
 
 
-def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(
-    tmp_path,
-):
+def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(tmp_path):
     results = studied(tmp_path / "short", short(8))
     assert balance([results])["answers"] == {
         "replayed": 8 * len(SETTINGS),
@@ -206,9 +180,7 @@ def test_a_study_goes_on_where_it_died(tmp_path):
     assert engine.requests == []
 
 
-def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(
-    tmp_path,
-):
+def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_recording(tmp_path):
     settings = [Setting(mode, Decoding(mode=mode)) for mode in ("always", "never")]
     settings.append(
         Setting("heavy", Decoding(mode="always", weights=Weights(issup=3.0)))
@@ -296,7 +268,8 @@ def replayed(recorded, policy):
 def test_what_a_record_cannot_be_asked_about():
     # a record of one side is an approximation of the other
     never = replayed(ONE, replace(ONE, threshold=0.9))
-    assert (never.exact, never.output.text) == (False, "Sure.")
+    assert not never.exact
+    assert never.output.text == "Sure."
     # nobody looked whether to retrieve
     assert replayed(replace(ONE, mode="always"), ONE) is None
     for changes in (
@@ -324,8 +297,10 @@ def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold(
         replace(policy, weights=Weights(9)),
     ]
     recorded, threshold, never, weights = rescored(answer.trace, {}, policies)
-    assert (threshold, never) == (None, None)
-    assert (recorded.exact, weights.exact) == (True, True)
+    assert threshold is None
+    assert never is None
+    assert recorded.exact
+    assert weights.exact
 
 
 policies = st.builds(
@@ -467,26 +442,34 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other():
         return [(here if i in first else there, 1.0) for i in range(8)]
 
     settings = {
-        "base": {"acc": both(0.5, 0.5), "rate": both(1.0, 1.0)},
-        "dear": {"acc": both(1.0, 1.0), "rate": both(0.9, 0.9)},
-        "lucky": {"acc": both(0.9, 0.25), "rate": both(0.4, 0.8)},
-        "solid": {"acc": both(0.8, 0.75), "rate": both(0.2, 0.2)},
-        "also": {"acc": both(0.9, 0.9), "rate": both(0.4, 0.4)},
+        name: {"acc": both(*acc), "rate": both(*rate)}
+        for name, acc, rate in parse_table("""
+base | [0.5, 0.5] | [1.0, 1.0]
+dear | [1.0, 1.0] | [0.9, 0.9]
+lucky | [0.9, 0.25] | [0.4, 0.8]
+solid | [0.8, 0.75] | [0.2, 0.2]
+also | [0.9, 0.9] | [0.4, 0.4]
+""")
     }
     choice = choose(
         settings, Goal("headline", (FigureLimit("rate", "<=", 0.4),)), "base", "acc"
     )
-    assert (choice.name, choice.candidates, choice.chosen_at) == ("lucky", 3, 0.9)
-    assert (choice.confirmed.value, choice.confirmed.n) == (0.25, len(second))
+    assert choice.name == "lucky"
+    assert choice.candidates == 3
+    assert choice.chosen_at == 0.9
+    assert choice.confirmed.value == 0.25
+    assert choice.confirmed.n == len(second)
     assert choice.gain.value == -0.25
     assert not choice.kept  # 0.8 on the other half
     assert choice.as_dict()["limits"]["rate<=0.4"]["value"] == pytest.approx(0.8)
     alone = choose(settings, Goal("acc", ()), "base", "acc")
-    assert (alone.name, alone.kept) == ("dear", True)
+    assert alone.name == "dear"
+    assert alone.kept
     none = choose(
         settings, Goal("acc", (FigureLimit("rate", "<=", 0.1),)), "base", "acc"
     )
-    assert (none.name, none.candidates) == (None, 0)
+    assert none.name is None
+    assert none.candidates == 0
     # of texts without a reference: more is not better
     assert not Goal("headline", ()).fits("words", ["words"])
     assert Goal("words", ()).fits("words", ["words"])
@@ -517,7 +500,8 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path):
         name: ratio(run.files["short"].scores["retrieval_rate"])
         for name, run in read.items()
     }
-    assert (rates["threshold=0"], rates["threshold=1"]) == (1, 0)
+    assert rates["threshold=0"] == 1
+    assert rates["threshold=1"] == 0
     judge = Ruled(lambda _, claim: len(claim.split()) < 4, "short")
     sweeps.judge_settings(studies, folders, judge, tmp_path)
     before = len(judge.asked)
@@ -539,17 +523,15 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path):
     assert [table.metrics for table in tables] == [
         (
             "contains",
-            *("citation_precision", "citation_recall", "retrieval_rate", "words"),
+            *"citation_precision citation_recall retrieval_rate words".split(),
             *(column, "citation_recall_nli (short)", "citation_f1_nli (short)"),
         ),
         ("accuracy", "citation_precision", "citation_recall", "retrieval_rate"),
     ]
 
 
-def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(
-    tmp_path,
-):
-    page = (Path(__file__).parents[2] / "docs" / "guides" / "sweeps.md").read_text(
+def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(tmp_path):
+    page = (Path(__file__).parents[2] / "docs/guides/sweeps.md").read_text(
         encoding="utf-8"
     )
     full_system, *others = (setting.name for setting in ablations(Decoding(), SHORT))
@@ -577,16 +559,9 @@ def test_rows_of_the_ablation_stand_beside_the_papers_and_on_the_page(
     changed = sum(a != b for a, b in zip(*shown, strict=True))
     assert changed > 0
     (row,) = (row for row in tables.tables[0].rows if row.system == "no-retrieval")
-    assert rows[0][2:] == (
-        f"{changed} of 12",
-        bracketed(row.differences["contains"]),
-    )
+    assert rows[0][2:] == (f"{changed} of 12", bracketed(row.differences["contains"]))
     # Table 3a: PopQA 45.5 and 24.7, PubHealth 73.5 and 73.0; ASQA has no figure.
     assert [
         published_difference("no-retrieval", file)
         for file in ("popqa", "pubhealth", "asqa")
-    ] == [
-        "-20.8",
-        "-0.5",
-        NONE,
-    ]
+    ] == ["-20.8", "-0.5", NONE]

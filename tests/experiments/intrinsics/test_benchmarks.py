@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, said
-from json_files import read_json, read_lines, write_json, write_lines
+from json_files import parse_table, read_json, read_lines, write_json, write_lines
 from tiny_judges import Ruled
 
 from selfrag.cli.main import main
@@ -17,30 +17,15 @@ from selfrag.training.intrinsics.rows import read_labelled
 SAMPLES = read_json(Path(__file__).with_name("benchmark_samples.json"))
 """A row of each file as it is published."""
 RECORD = SAMPLES["record"]
-TURNS = [("user", "What is Faust?"), ("agent", "A play."), ("user", "Who wrote it?")]
 
 
 def task(number, label, **more):
     """A generation task of MT-RAG; its files hold NaN."""
     return {
-        **{
-            "task_id": f"c1<::>{number}",
-            "Answerability": [label],
-            "Multi-Turn": float("nan"),
-        },
-        "contexts": [
-            {
-                "document_id": "d_7-9",
-                "title": "Faust",
-                "text": "Goethe wrote it.",
-                "score": 27.7,
-            }
-        ],
-        "input": [
-            {"speaker": speaker, "text": text, "metadata": {}}
-            for speaker, text in TURNS
-        ],
-        "targets": [{"speaker": "agent", "text": "Goethe."}],
+        "task_id": f"c1<::>{number}",
+        "Answerability": [label],
+        "Multi-Turn": float("nan"),
+        **SAMPLES["mtrag"],
         **more,
     }
 
@@ -53,30 +38,20 @@ def lines(path, *records):
 
 def made(folder, *sources, part="dev"):
     """The rows that the command makes of files, each of which was checked as it was written."""
-    assert (
-        main(["eval", "rows", *sources, *f"-o {folder}/rows --part {part}".split()])
-        == 0
-    )
+    line = f"eval rows {' '.join(sources)} -o {folder}/rows --part {part}"
+    assert main(line.split()) == 0
     (file,) = (folder / "rows").iterdir()
     return read_lines(file)
 
 
 def test_answerability(tmp_path, capsys):
-    write_json(
-        tmp_path / "dev-v2.0.json",
-        {"version": "v2.0", "data": [SAMPLES["squad2_article"]]},
-    )
-    rows = made(
-        tmp_path,
-        f"squad2={tmp_path}/dev-v2.0.json",
-        f"squad2={lines(tmp_path / 'hub.jsonl', SAMPLES['squad2_hub'])}",
-    )
+    articles = {"version": "v2.0", "data": [SAMPLES["squad2_article"]]}
+    squad = write_json(tmp_path / "dev-v2.0.json", articles)
+    hub = lines(tmp_path / "hub.jsonl", SAMPLES["squad2_hub"])
+    rows = made(tmp_path, f"squad2={squad}", f"squad2={hub}")
     assert "squad2: 2 rows in" in capsys.readouterr().out
-    labels = {
-        "squad2-5a": "answerable",
-        "squad2-5b": "unanswerable",
-        "squad2-5c": "answerable",
-    }
+    labels = {"squad2-5a": "answerable", "squad2-5b": "unanswerable"}
+    labels["squad2-5c"] = "answerable"
     assert {row["id"]: row["label"] for row in rows} == labels
     assert rows[2]["documents"][0]["title"] == "Goethe in Rome"
 
@@ -86,48 +61,36 @@ def test_answerability(tmp_path, capsys):
         task(3, "CONVERSATIONAL"),
         task(4, "ANSWERABLE", contexts=[]),
     ]
-    rows = made(
-        tmp_path / "mtrag", f"mtrag={lines(tmp_path / 'reference+RAG.jsonl', *tasks)}"
-    )
-    assert [(row["id"], row["label"]) for row in rows] == [
-        ("c1<::>1", "answerable"),
-        ("c1<::>2", "unanswerable"),
-    ]
-    assert [turn["role"] for turn in rows[0]["conversation"]] == [
-        "user",
-        "assistant",
-        "user",
-    ]
-    assert (
-        "left out: a question that is CONVERSATIONAL: 1; no passages: 1"
-        in capsys.readouterr().out
-    )
+    file = lines(tmp_path / "reference+RAG.jsonl", *tasks)
+    rows = made(tmp_path / "mtrag", f"mtrag={file}")
+    labels = {"c1<::>1": "answerable", "c1<::>2": "unanswerable"}
+    assert {row["id"]: row["label"] for row in rows} == labels
+    roles = [turn["role"] for turn in rows[0]["conversation"]]
+    assert roles == ["user", "assistant", "user"]
+    left = "left out: a question that is CONVERSATIONAL: 1; no passages: 1"
+    assert left in capsys.readouterr().out
 
 
 def test_rewrites_with_their_passages(tmp_path):
     lines(
-        tmp_path / "generation_tasks" / "reference.jsonl",
+        tmp_path / "generation_tasks/reference.jsonl",
         task(1, "ANSWERABLE"),
         task(2, "ANSWERABLE"),
     )
-    folder = tmp_path / "retrieval_tasks" / "clapnq"
+    folder = tmp_path / "retrieval_tasks/clapnq"
     texts = {"c1<::>1": "|user|: Who wrote Faust?", "c1<::>2": "|user|: Who wrote it?"}
-    file = lines(
-        folder / "clapnq_rewrite.jsonl",
-        *({"_id": key, "text": text} for key, text in texts.items()),
-    )
+    rows = ({"_id": key, "text": text} for key, text in texts.items())
+    file = lines(folder / "clapnq_rewrite.jsonl", *rows)
     (folder / "qrels").mkdir()
-    (folder / "qrels" / "dev.tsv").write_text(
+    (folder / "qrels/dev.tsv").write_text(
         "query-id\tcorpus-id\tscore\nc1<::>1\td1\t1\nc1<::>1\td2\t0\n"
     )
     first, second = made(tmp_path, f"mtrag_rewrite={file}")
-    assert (first["rewrite"], first["dataset"], first["relevant"]) == (
-        "Who wrote Faust?",
-        "mtrag clapnq",
-        ["d1"],
-    )
-    assert (first["changed"], first["answers"]) == (True, ["Goethe."])
-    assert (second["changed"], second["relevant"]) == (False, [])
+    wanted = {"rewrite": "Who wrote Faust?", "dataset": "mtrag clapnq"}
+    wanted |= {"relevant": ["d1"], "changed": True, "answers": ["Goethe."]}
+    assert first.items() >= wanted.items()
+    assert not second["changed"]
+    assert second["relevant"] == []
 
 
 def test_faithfulness(tmp_path, capsys):
@@ -137,101 +100,77 @@ def test_faithfulness(tmp_path, capsys):
         for key, (kind, info) in sources.items()
     )
     lines(tmp_path / "source_info.jsonl", *known)
-    test_row = {"split": "test", "labels": [], "response": "Goethe."}
-    responses = [
-        SAMPLES["ragtruth"],
-        {**test_row, "id": "2", "source_id": "9", "quality": "truncated"},
-        {**test_row, "id": "3", "source_id": "8", "quality": "good"},
-        {**test_row, "id": "4", "source_id": "9", "quality": "good", "split": "train"},
-    ]
+    responses = [SAMPLES["ragtruth"], *SAMPLES["ragtruth_others"]]
     file = lines(tmp_path / "response.jsonl", *responses)
-    assert [
-        row["id"] for row in made(tmp_path / "train", f"ragtruth={file}", part="train")
-    ] == ["ragtruth-4"]
+    (row,) = made(tmp_path / "train", f"ragtruth={file}", part="train")
+    assert row["id"] == "ragtruth-4"
     (row,) = made(tmp_path / "dev", f"ragtruth={file}")
     assert [part["text"] for part in row["documents"]] == ["Goethe did.", "In 1808."]
     labels = [(part["begin"], part["end"], part["label"]) for part in row["sentences"]]
-    assert (row["id"], labels) == (
-        "ragtruth-1",
-        [(0, 19, "faithful"), (20, 28, "unfaithful")],
-    )
-    assert (
-        "a response of quality truncated: 1; a response of Summary: 1"
-        in capsys.readouterr().out
-    )
+    assert row["id"] == "ragtruth-1"
+    assert labels == [(0, 19, "faithful"), (20, 28, "unfaithful")]
+    left = "a response of quality truncated: 1; a response of Summary: 1"
+    assert left in capsys.readouterr().out
 
-    answers = parse(
-        f"answers={lines(tmp_path / 'nq.jsonl', RECORD | {'text': 'Goethe did. In 1700. Or did he?'})}"
-    )
-    judge = Ruled(
-        lambda known, said: (
-            None if "?" in said else "Goethe" in said and "By Goethe." in known
-        )
-    )
+    record = RECORD | {"text": "Goethe did. In 1700. Or did he?"}
+    answers = parse(f"answers={lines(tmp_path / 'nq.jsonl', record)}")
+
+    def rule(known, said):
+        return None if "?" in said else "Goethe" in said and "By Goethe." in known
+
+    judge = Ruled(rule)
     write_rows([answers], tmp_path / "judged", "train", Labelling(judge=judge))
-    (row,) = read_lines(tmp_path / "judged" / "hallucination_train.jsonl")
+    (row,) = read_lines(tmp_path / "judged/hallucination_train.jsonl")
     graded = [(part.get("score"), part.get("label")) for part in row["sentences"]]
     assert graded == [(1.0, None), (0.0, None), (None, "NA")]
     # Between them the probability of entailment gives the range (intrinsics, 4.3).
-    judge = FunctionJudge(
-        "nli", ENTAILMENT, lambda states: [(0.34, 0.66)] * len(states)
-    )
+    shares = lambda states: [(0.34, 0.66)] * len(states)  # noqa: E731
+    judge = FunctionJudge("nli", ENTAILMENT, shares)
     write_rows([answers], tmp_path / "graded", "train", Labelling(judge=judge))
-    path = tmp_path / "graded" / "hallucination_train.jsonl"
+    path = tmp_path / "graded/hallucination_train.jsonl"
     (read_back,) = read_labelled(path, "hallucination_detection")
     assert {label for _, label in read_back.spans} == {"0.3-0.4"}
 
 
 def test_cited_answers(tmp_path):
     write_json(tmp_path / "run.json", {"args": {}, "data": [SAMPLES["alce"]]})
-    contexts = [
-        {"idx": 3, "language": "en", **SAMPLES["longbench"]},
-        {"idx": 4, "language": "zh", **SAMPLES["longbench"]},
-    ]
-    write_json(tmp_path / "LongBench-Cite.json", contexts)
-    predicted = [
-        {
-            "idx": idx,
-            "dataset": "hotpotqa",
-            "query": "Who?",
-            "statements": SAMPLES["statements"],
-        }
-        for idx in (3, 4)
-    ]
-    write_json(tmp_path / "preds.json", predicted)
-    alce, long = made(
-        tmp_path, f"alce={tmp_path}/run.json", f"longbench_cite={tmp_path}/preds.json"
+    contexts, predicted = (
+        [
+            {"idx": idx, "language": language} | sample
+            for idx, language in enumerate(("en", "zh"), 3)
+        ]
+        for sample in (SAMPLES["longbench"], SAMPLES["longbench_replies"])
     )
+    write_json(tmp_path / "LongBench-Cite.json", contexts)
+    write_json(tmp_path / "preds.json", predicted)
+    files = (f"alce={tmp_path}/run.json", f"longbench_cite={tmp_path}/preds.json")
+    alce, long = made(tmp_path, *files)
 
     def cited(row):
         said = row["conversation"][-1]["content"]
         texts = {document["doc_id"]: document["text"] for document in row["documents"]}
         return [
             (
-                said[document["response_begin"] : document["response_end"]],
-                texts[document["doc_id"]][document["doc_begin"] : document["doc_end"]],
+                said[c["response_begin"] : c["response_end"]],
+                texts[c["doc_id"]][c["doc_begin"] : c["doc_end"]],
             )
-            for document in row["citations"]
+            for c in row["citations"]
         ]
 
-    long_one = "It is long."
     assert alce["conversation"][-1]["content"] == "Goethe did. It is long."
-    assert cited(alce) == [
-        ("Goethe did.", "By Goethe."),
-        (long_one, "By Goethe."),
-        (long_one, "A city."),
-    ]
+    assert cited(alce) == parse_table("""
+Goethe did. | By Goethe.
+It is long. | By Goethe.
+It is long. | A city.
+""")
     said = long["conversation"][-1]["content"]
     statements = [said[begin:end] for begin, end in long["statements"]]
-    assert statements == [
-        one["statement"].strip()
-        for one in SAMPLES["statements"]
-        if one["statement"].strip()
+    told = [
+        one["statement"].strip() for one in SAMPLES["longbench_replies"]["statements"]
     ]
-    assert (long["dataset"], cited(long)) == (
-        "hotpotqa",
-        [("Goethe did.", "By Goethe.")],
-    )
+    assert statements == [*filter(None, told)]
+    assert long["dataset"] == "hotpotqa"
+    assert cited(long) == [("Goethe did.", "By Goethe.")]
 
 
 def test_questions_of_certainty(tmp_path, capsys):
@@ -239,19 +178,13 @@ def test_questions_of_certainty(tmp_path, capsys):
         '"Bones, how many?",105,206,300,"400, about",B\n'
     )
     hub = lines(tmp_path / "mmlu.jsonl", SAMPLES["mmlu"])
-    first, second = made(
-        tmp_path, f"mmlu={hub}", f"mmlu={tmp_path / 'anatomy_test.csv'}"
-    )
-    assert (first["dataset"], first["options"], first["label"]) == (
-        "abstract_algebra",
-        ["1", "2", "3", "4"],
-        "B",
-    )
-    assert (second["dataset"], second["options"][3], second["label"]) == (
-        "anatomy",
-        "400, about",
-        "B",
-    )
+    csv = tmp_path / "anatomy_test.csv"
+    first, second = made(tmp_path, f"mmlu={hub}", f"mmlu={csv}")
+    wanted = {"dataset": "abstract_algebra", "options": [*"1234"], "label": "B"}
+    assert first.items() >= wanted.items()
+    assert second["dataset"] == "anatomy"
+    assert second["label"] == "B"
+    assert second["options"][3] == "400, about"
 
     records = [
         RECORD,
@@ -259,17 +192,10 @@ def test_questions_of_certainty(tmp_path, capsys):
         RECORD | {"id": "q3", "scores": {"f1": [0, 1]}},
         RECORD | {"id": "q4", "scores": {"contains": [0, 1], "rouge_l": [0.31, 1]}},
     ]
-    row, free = made(
-        tmp_path / "run",
-        f"run={lines(tmp_path / 'nq_dev.jsonl', *records)}",
-        part="train",
-    )
-    assert (row["id"], row["dataset"], row["answer"], row["score"]) == (
-        "q1",
-        "nq_dev",
-        "Goethe",
-        2.5,
-    )
+    file = lines(tmp_path / "nq_dev.jsonl", *records)
+    row, free = made(tmp_path / "run", f"run={file}", part="train")
+    wanted = {"id": "q1", "dataset": "nq_dev", "answer": "Goethe", "score": 2.5}
+    assert row.items() >= wanted.items()
     assert row["right"] is free["right"] is True
     assert [document["text"] for document in row["documents"]] == ["By Goethe."]
     assert (
@@ -284,7 +210,9 @@ def test_multiple_choice_of_the_hub(name, tmp_path, capsys):
     nothing_right = {"goal": "Q", "sol1": "a", "sol2": "b", "label": -1}
     file = lines(tmp_path / f"{name}.jsonl", record, nothing_right)
     (row,) = made(tmp_path, f"choices={file}", part="train")
-    assert (row["dataset"], row["question"], row["label"]) == (name, question, "B")
+    assert row["dataset"] == name
+    assert row["question"] == question
+    assert row["label"] == "B"
     assert len(row["options"]) == options
     assert "a question without one right option: 1" in capsys.readouterr().out
 
@@ -309,16 +237,10 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
     with ChatServer(
         lambda body: said("answerable", tokens if body.get("logprobs") else None)
     ) as server:
-        assert (
-            main(
-                f"eval rows mtrag={file} -o {tmp_path} --check m@{server.url}/v1".split()
-            )
-            == 0
-        )
-    assert [row["id"] for row in read_lines(tmp_path / "answerability_dev.jsonl")] == [
-        "c1<::>0",
-        "c1<::>2",
-    ]
+        line = f"eval rows mtrag={file} -o {tmp_path} --check m@{server.url}/v1"
+        assert main(line.split()) == 0
+    rows = read_lines(tmp_path / "answerability_dev.jsonl")
+    assert [row["id"] for row in rows] == ["c1<::>0", "c1<::>2"]
     assert "left out, as m does not give their label: 1 row" in capsys.readouterr().out
 
 

@@ -1,7 +1,5 @@
 """What a perfect and a blind model score; baselines by hand; examples in the prompt; follow-ups; the command."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -12,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from chat_server import ChatServer, said
 from intrinsic_rows import MAKERS, question_row, save_chat_llama, write_data
-from json_files import read_json
+from json_files import parse_table, read_json, write_lines
 from refusals import refused
 
 from retrieval.passage import Passage
@@ -97,19 +95,12 @@ def oracle(intrinsic, rows):
     def reply(request):
         targets, scores = known[request.state.messages, request.state.passages], []
         for slot in request.slots:
-            right_texts = {
-                target.text for target in targets if target.prefill == slot.prefill
-            }
-            shares = [
-                0.9 / len(right_texts)
-                if surface in right_texts
-                else 0.1 / len(slot.surfaces)
-                for surface in slot.surfaces
-            ]
+            right = {t.text for t in targets if t.prefill == slot.prefill}
+            wrong = 0.1 / len(slot.surfaces)
+            shares = (0.9 / len(right) if s in right else wrong for s in slot.surfaces)
             scores.append(tuple(map(math.log, shares)))
-        return Completion(
-            "" if request.slots else targets[0].text, "stop", scores=tuple(scores)
-        )
+        text = "" if request.slots else targets[0].text
+        return Completion(text, "stop", scores=tuple(scores))
 
     return Says(reply)
 
@@ -127,8 +118,8 @@ def subjects(name):
     return [Subject("adapter", oracle(name, [*known, *gone]), {name: "x"}), UNTRAINED]
 
 
-def value(figures, *path):
-    for key in path:
+def value(figures, path):
+    for key in path.split("/"):
         figures = figures[key]
     return figures["value"]
 
@@ -138,16 +129,16 @@ def test_answerability_of_a_perfect_and_of_a_blind_model():
         rows("answerability"), subjects("answerability"), [], 0
     ).figures
     assert (
-        value(figures, "adapter", "all rows", "weighted_f1")
-        == value(figures, "adapter", "all rows", "auc")
+        value(figures, "adapter/all rows/weighted_f1")
+        == value(figures, "adapter/all rows/auc")
         == 1.0
     )
     # The first label is answerable: recall 1, precision one half; the majority baseline is the same.
     for system in ("untrained", "majority"):
         classes = figures[system]["all rows"]["classes"]
-        assert value(classes, "answerable", "f1") == pytest.approx(2 / 3)
-        assert value(classes, "unanswerable", "f1") == 0.0
-        assert value(figures, system, "all rows", "auc") == 0.5
+        assert value(classes, "answerable/f1") == pytest.approx(2 / 3)
+        assert value(classes, "unanswerable/f1") == 0.0
+        assert value(figures, f"{system}/all rows/auc") == 0.5
     assert figures["adapter"]["d"] == figures["adapter"]["all rows"]
 
 
@@ -156,15 +147,10 @@ def test_flagged_responses_and_labels_of_sentences():
     section = evaluate_hallucination(rows(name), subjects(name), rows(name), 0)
     figures = section.figures
     # All six responses hold an unfaithful sentence, and the first label is faithful.
-    assert (
-        value(figures, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
-    )
-    assert (
-        value(figures, "untrained", "responses", "classes", "hallucinated", "recall")
-        == 0.0
-    )
+    assert value(figures, "adapter/responses/classes/hallucinated/f1") == 1.0
+    assert value(figures, "untrained/responses/classes/hallucinated/recall") == 0.0
     assert [
-        value(figures, system, "sentences", "accuracy")
+        value(figures, f"{system}/sentences/accuracy")
         for system in ("adapter", "untrained")
     ] == [1.0, 0.5]
     assert section.items[0]["adapter"]["labels"] == ["faithful", "unfaithful"]
@@ -177,10 +163,8 @@ def test_flagged_responses_and_labels_of_sentences():
     figures = evaluate_hallucination(
         graded, [Subject("adapter", oracle(name, graded), {name: "x"})], graded, 0
     ).figures
-    assert (
-        value(figures, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
-    )
-    assert value(figures, "adapter", "sentences", "accuracy") == 1.0
+    assert value(figures, "adapter/responses/classes/hallucinated/f1") == 1.0
+    assert value(figures, "adapter/sentences/accuracy") == 1.0
 
 
 def test_citations_by_sentence_by_passage_and_by_entailment():
@@ -195,57 +179,37 @@ def test_citations_by_sentence_by_passage_and_by_entailment():
         rows(name), [*subjects(name), deaf], [], 0, entails
     ).figures
     for level in ("sentence", "passage"):
-        assert value(by_system, "adapter", level, "f1") == 1.0
+        assert value(by_system, f"adapter/{level}/f1") == 1.0
     # The first surface is `none`: no citation at all.
-    assert value(by_system, "untrained", "sentence", "recall") == 0.0
+    assert value(by_system, "untrained/sentence/recall") == 0.0
     # First sentence for both response sentences: the passage is right once of two, the sentence never.
-    by_first = [
-        value(by_system, "first sentence", "passage", figure)
-        for figure in ("recall", "precision")
-    ]
-    assert [*by_first, value(by_system, "first sentence", "sentence", "recall")] == [
-        1.0,
-        0.5,
-        0.0,
-    ]
+    assert value(by_system, "first sentence/passage/recall") == 1.0
+    assert value(by_system, "first sentence/passage/precision") == 0.5
+    assert value(by_system, "first sentence/sentence/recall") == 0.0
     # "It was Goethe, says source 0." shares "it", "goethe" with "Goethe wrote it in 1808."
-    assert value(by_system, "most words in common", "sentence", "recall") == 1.0
+    assert value(by_system, "most words in common/sentence/recall") == 1.0
     # After the evidence was cut out: the first never cites anything, the deaf one's undefined is not nothing.
     nothing = {
-        system: value(by_system, system, "nothing")
-        for system in ("adapter", "untrained", "first sentence", "deaf")
+        system: value(by_system, f"{system}/nothing")
+        for system in "adapter|untrained|first sentence|deaf".split("|")
     }
-    assert nothing == {
-        "adapter": 1.0,
-        "untrained": 1.0,
-        "first sentence": 0.0,
-        "deaf": 0.0,
-    }
+    assert list(nothing.values()) == [1.0, 1.0, 0.0, 0.0]
     for system in ("the rows themselves", "adapter"):
         figures = by_system[system]["entailment"]["all rows"]
         # one sentence of two
-        assert (figures["recall"]["value"], figures["precision"]["value"]) == (
-            0.5,
-            1.0,
-        )
+        assert figures["recall"]["value"] == 0.5
+        assert figures["precision"]["value"] == 1.0
         assert figures["f1"] == pytest.approx(2 / 3)
-    assert (
-        value(by_system, "first sentence", "entailment", "all rows", "precision") == 0.5
-    )
+    assert value(by_system, "first sentence/entailment/all rows/precision") == 0.5
     # it cites nothing
-    assert value(by_system, "untrained", "entailment", "all rows", "recall") == 0.0
+    assert value(by_system, "untrained/entailment/all rows/recall") == 0.0
 
 
 def test_snippets_of_neighbouring_sentences_are_graded_as_one():
     record = MAKERS["citation_generation"][1](0)
     text = record["documents"][0]["text"]
-    citation = {
-        "response_begin": 0,
-        "response_end": 5,
-        "doc_id": "d1",
-        "doc_begin": 0,
-        "doc_end": len(text),
-    }
+    citation = dict.fromkeys(("response_begin", "doc_begin"), 0)
+    citation |= {"response_end": 5, "doc_id": "d1", "doc_end": len(text)}
     row = parser("citation_generation")(record | {"citations": [citation]})
 
     def cites(questions, responses):
@@ -257,7 +221,8 @@ def test_snippets_of_neighbouring_sentences_are_graded_as_one():
         [row], [], [], 0, Beside(grader=SimpleNamespace(cites=cites))
     ).figures
     figures = by_system["the rows themselves"]["grades"]["all rows"]
-    assert (figures["recall"]["value"], figures["f1"]) == (1.0, pytest.approx(2 / 3))
+    assert figures["recall"]["value"] == 1.0
+    assert figures["f1"] == pytest.approx(2 / 3)
     assert by_system["first sentence"]["grades"]["all rows"]["f1"] is None
 
 
@@ -282,10 +247,10 @@ def test_the_published_figures_of_table_8_stand_beside_rows_of_ragtruth(monkeypa
     record = MAKERS["hallucination_detection"][1](0)
     row = parser("hallucination_detection")(record)
     bare = evaluate_hallucination([row], [], [], 0).tables[-1]
-    assert (bare.head, bare.rows) == ((), ())
+    assert bare.head == ()
+    assert bare.rows == ()
     assert "left out: it is of ragtruth, not of such data" in markdown(bare)
-    of = published.OF["intrinsics-8"]["ragtruth"]
-    monkeypatch.setitem(of, "items", [1])
+    monkeypatch.setitem(published.OF["intrinsics-8"]["ragtruth"], "items", [1])
     row = replace(row, source="ragtruth/QA")
     table = evaluate_hallucination([row], [], [], 0).tables[-1]
     lines = {line[0]: line[1:4] for line in table.rows}
@@ -305,13 +270,13 @@ def own_answers(count, right):
 def test_certainty_of_own_answers():
     answers = list(own_answers(40, lambda number, _: number % 4 != 0))
     figures = evaluate_certainty(answers, [UNTRAINED], 0.75, 0).figures
-    assert value(
-        figures, "always the training accuracy", "after", "ece"
-    ) == pytest.approx(0.0)
-    assert value(figures, "always the training accuracy", "after", "auc") == 0.5
+    assert value(figures, "always the training accuracy/after/ece") == pytest.approx(
+        0.0
+    )
+    assert value(figures, "always the training accuracy/after/auc") == 0.5
     # The first decile, 5%, where 75% are right; the expectation is a little more.
-    assert value(figures, "untrained", "after", "ece_decile") == pytest.approx(0.7)
-    assert 0.6 < value(figures, "untrained", "before", "ece") < 0.7
+    assert value(figures, "untrained/after/ece_decile") == pytest.approx(0.7)
+    assert 0.6 < value(figures, "untrained/before/ece") < 0.7
 
     # `x` is right always, `y` never; the first surface is 5%, and the letter A, which is right.
     answers = list(own_answers(8, lambda _, question: question.dataset == "x"))
@@ -327,38 +292,37 @@ def test_certainty_of_own_answers():
     ]
     assert ("adapter", "0.500", "0.950", "x") in table.rows
     for system in ("without an adapter", "with adapter"):
-        assert value(section.figures, system, "accuracy", "data sets") == 1.0
+        assert value(section.figures, f"{system}/accuracy/data sets") == 1.0
 
 
 def test_the_options_are_shown_when_the_model_answers_and_when_it_is_asked():
     """Section 3.2: accuracy, own answer and certainty are of one question."""
-    row = {
-        "id": "q",
-        "dataset": "x",
-        "question": "Which is right?",
-        "options": ["One", "Both"],
-        "label": "B",
-    }
+    row = json.loads("""{"id": "q",
+ "dataset": "x",
+ "question": "Which is right?",
+ "options": ["One", "Both"],
+ "label": "B"}""")
     question = parse_question(row)
     shown = (
         "Which is right?\nA. One\nB. Both\nReply with the letter of the right answer."
     )
     answered = ChoiceAnswer("q", question, (-3.0, -0.1))
-    assert [turn.content for turn in answered.state(after=True).messages] == [
-        shown,
-        "B",
-    ]
-    assert [turn.content for turn in answered.state(after=False).messages] == [shown]
+    after, before = (answered.state(after=after).messages for after in (True, False))
+    assert [turn.content for turn in after] == [shown, "B"]
+    assert [turn.content for turn in before] == [shown]
     assert _lettered(question).prompt.messages[0].content == shown
 
 
-TEXTS = {
-    "p1": ("Goethe wrote Faust in Weimar.", "Faust (play)"),
-    "p2": ("Berlin is on the Spree.", "Berlin"),
-    "p3": ("A river.", "Spree"),
-}
+PASSAGES = [
+    Passage(*texts)
+    for texts in parse_table("""
+p1 | Goethe wrote Faust in Weimar. | Faust (play)
+p2 | Berlin is on the Spree. | Berlin
+p3 | A river. | Spree
+""")
+]
 COLLECTION = QueryCollection(
-    {key: Passage(key, *texts) for key, texts in TEXTS.items()},
+    {passage.id: passage for passage in PASSAGES},
     {
         "a": ("Where did Goethe write the Faust?", ("Weimar",)),
         "b": ("Which river is Berlin's?", ()),
@@ -370,22 +334,18 @@ COLLECTION = QueryCollection(
 
 def test_follow_ups_are_made_from_questions_that_name_their_passage():
     made = turns(COLLECTION)
-    assert [(turn.id, turn.standalone) for turn in made] == [
-        ("a/follow-up", False),
-        ("b/follow-up", False),
-        ("b", True),
+    told = [
+        [turn.id, turn.standalone, *(said.content for said in turn.state.messages)]
+        for turn in made
     ]
+    begin = "Tell me about Faust."
+    assert told[0] == ["a/follow-up", False, begin, "Where did Goethe write it?"]
+    assert told[1][:2] == ["b/follow-up", False]
+    assert told[2] == ["b", True, begin, "Which river is Berlin's?"]
     first, second, third = made
-    assert [turn.content for turn in first.state.messages] == [
-        "Tell me about Faust.",
-        "Where did Goethe write it?",
-    ]
     assert first.gold == "Where did Goethe write the Faust?"
-    assert (second.state.query, second.relevant) == ("Which river is its?", {"p2"})
-    assert [turn.content for turn in third.state.messages] == [
-        "Tell me about Faust.",
-        "Which river is Berlin's?",
-    ]
+    assert second.state.query == "Which river is its?"
+    assert second.relevant == {"p2"}
     assert sample(made, 2) == [first, third]
 
 
@@ -397,28 +357,21 @@ def test_rewrites_against_people_and_by_what_they_find():
     def reply(request):
         if request.state.messages not in gold:
             return known.reply(request)
-        return Completion(
-            json.dumps({"rewritten_question": gold[request.state.messages]}), "stop"
-        )
+        rewrite = {"rewritten_question": gold[request.state.messages]}
+        return Completion(json.dumps(rewrite), "stop")
 
-    search = PassageSearch(list(COLLECTION.passages.values()))
+    search = PassageSearch(PASSAGES)
+    adapter = Subject("adapter", Says(reply), {name: "x"})
     figures = evaluate_rewrite(
-        rows(name),
-        followups,
-        {"": search},
-        [Subject("adapter", Says(reply), {name: "x"}), UNTRAINED],
-        0,
+        rows(name), followups, {"": search}, [adapter, UNTRAINED], 0
     ).figures
-    assert [
-        value(figures, system, "exact_match") for system in ("adapter", "no rewrite")
-    ] == [1.0, 0.0]
-    assert (
-        value(figures, "untrained", "rewritten"),
-        figures["untrained"]["undefined"],
-    ) == (0.0, 6)
+    assert value(figures, "adapter/exact_match") == 1.0
+    assert value(figures, "no rewrite/exact_match") == 0.0
+    assert value(figures, "untrained/rewritten") == 0.0
+    assert figures["untrained"]["undefined"] == 6
     for system in ("adapter", "gold rewrite", "adapter after the question"):
-        assert value(figures, system, "retrieval", "full", "recall@5") == 1.0
-    assert value(figures["adapter"], "retrieval", "standalone", "ndcg@10") == 1.0
+        assert value(figures, f"{system}/retrieval/full/recall@5") == 1.0
+    assert value(figures["adapter"], "retrieval/standalone/ndcg@10") == 1.0
     assert search(["Where is Weimar?", "Spree"], 2)[0][0].id == "p1"
 
 
@@ -427,17 +380,15 @@ def test_each_question_is_searched_in_its_own_collection(tmp_path):
     for name in ("cloud", "govt"):
         write_jsonl(tmp_path / f"{name}.jsonl", [{"id": f"{name}-1", "text": "Faust."}])
     collections = read_collections(tmp_path)
-    assert {name: list(of) for name, of in collections.items()} == {
-        "cloud": ["cloud-1"],
-        "govt": ["govt-1"],
-    }
+    names = {name: list(of) for name, of in collections.items()}
+    assert names == {"cloud": ["cloud-1"], "govt": ["govt-1"]}
     state, nothing = JudgeInput((Message("user", "Faust?"),)), frozenset()
     asked = []
-    for name, source in (
-        ("a", "mtrag govt/changed"),
-        ("b", "mtrag cloud/changed"),
-        ("a", "mtrag/unanswerable"),
-    ):
+    for name, source in parse_table("""
+a | mtrag govt/changed
+b | mtrag cloud/changed
+a | mtrag/unanswerable
+"""):
         key = f"{name}<::>{len(asked)}"
         asked.append(JudgedTurn(key, state, "Faust?", nothing, False, source=source))
     assigned = assign_collections(asked, collections)
@@ -446,11 +397,8 @@ def test_each_question_is_searched_in_its_own_collection(tmp_path):
         name: PassageSearch(list(of.values())) for name, of in collections.items()
     }
     hits = search_each(searches, assigned, ["Faust"] * 3, 5)
-    assert [[hit.id for hit in ranking] for ranking in hits] == [
-        ["govt-1"],
-        ["cloud-1"],
-        ["govt-1"],
-    ]
+    found = [hit.id for ranking in hits for hit in ranking]
+    assert found == ["govt-1", "cloud-1", "govt-1"]
     with refused("c<::>0: no file of the corpus is known for it"):
         assign_collections([replace(asked[2], id="c<::>0")], collections)
 
@@ -475,38 +423,24 @@ def test_examples_stand_before_the_request_and_nothing_else_changes():
         "answerable",
         "unanswerable",
     }
-    seen, request_alone = [], codec.encode(known[0].state)
-    FewShot(Says(lambda request: seen.append(request) or first(request)), shots).run(
-        [request_alone]
-    )
-    assert seen == [
-        replace(
-            request_alone,
-            prompt=replace(
-                request_alone.prompt, messages=(*shots, *request_alone.prompt.messages)
-            ),
-        )
-    ]
+    seen, alone = [], codec.encode(known[0].state)
+    executor = Says(lambda request: seen.append(request) or first(request))
+    FewShot(executor, shots).run([alone])
+    messages = (*shots, *alone.prompt.messages)
+    assert seen == [replace(alone, prompt=replace(alone.prompt, messages=messages))]
 
 
 def test_what_becomes_of_a_flow():
-    turn = JudgedTurn(
-        "q",
-        JudgeInput((Message("user", "Q?"),)),
-        "Q?",
-        frozenset({"p"}),
-        standalone=True,
-    )
+    state = JudgeInput((Message("user", "Q?"),))
+    turn = JudgedTurn("q", state, "Q?", frozenset({"p"}), standalone=True)
 
     def none(name, states):
-        assert (name, states) == ("hallucination_detection", [])
+        assert name == "hallucination_detection"
+        assert states == []
         return []
 
     # the first has not abstained
-    silent = [
-        DecodingError("nothing"),
-        taken("Q?", "I don't know the answer", ()),
-    ]
+    silent = [DecodingError("nothing"), taken("Q?", "I don't know the answer", ())]
     assert _outcomes([turn] * 2, silent, SimpleNamespace(ask=none), ALONE) == [
         None,
         FlowOutcome(False, False),
@@ -521,10 +455,7 @@ def test_what_becomes_of_a_flow():
     )
     grader = SimpleNamespace(
         # where it does not say, the words decide
-        abstained=lambda states: [
-            True,
-            None,
-        ],
+        abstained=lambda states: [True, None],
         statements=lambda states: [["Goethe wrote it.", "It is long."]] * len(states),
     )
     graded = _outcomes([turn] * 2, [answer] * 2, None, Beside(entails, grader))
@@ -545,20 +476,13 @@ def command(tmp_path_factory):
 @pytest.fixture(scope="module")
 def adapters(command, tmp_path_factory):
     out = tmp_path_factory.mktemp("adapters")
-    small = {
-        "lora": Lora(8, 8),
-        "reach": Reach(token_rows=False),
-        "max_steps": 1,
-        "max_length": 2000,
-    }
+    small = {"lora": Lora(8, 8), "reach": Reach(token_rows=False)}
+    small |= {"max_steps": 1, "max_length": 2000}
     model, data = (type(out)(command[at]) for at in (3, 5))
     for name in ("answerability", "uncertainty"):
         config = replace(read_recipe("demo", ADAPTERS, name).config, **small)
-        run(
-            AdapterJob(
-                name, data, model, out / name, config, RowSelection(held_out=0.2)
-            )
-        )
+        rows = RowSelection(held_out=0.2)
+        run(AdapterJob(name, data, model, out / name, config, rows))
     return out
 
 
@@ -572,14 +496,10 @@ def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys)
     assert main([*command, *more]) == 0
     printed = capsys.readouterr().out
     for title in (
-        "Rewrites against people's (3",
-        "Certainty, after the answer (3",
-        "Hallucinated responses",
-        "Answerability, all rows (3)",
-        "Citations against annotated ones (3",
-        "Published: Table 8",
-        "Published: tables 2 to 4, MT-RAG, full",
-    ):
+        "Rewrites against people's (3|Certainty, after the answer (3|Hallucinated responses|"
+        "Answerability, all rows (3)|Citations against annotated ones (3|Published: Table 8|"
+        "Published: tables 2 to 4, MT-RAG, full"
+    ).split("|"):
         assert title in printed
     figures, manifest = written(tmp_path)["figures"], written(tmp_path)["manifest"]
     common = {"untrained", "prompted", "overlap"}
@@ -608,15 +528,12 @@ def test_judges_rivals_and_dialects_can_be_chosen(command, adapters, tmp_path, c
     assert "answerability: overlap: row 4 of 4" in capsys.readouterr().err
     figures = written(tmp_path)["figures"]["answerability"]
     assert set(figures) == {"majority", "overlap", "rival mixtral"}
-    assert (
-        value(figures, "rival mixtral", "all rows", "classes", "answerable", "recall")
-        == 1.0
-    )
+    assert value(figures, "rival mixtral/all rows/classes/answerable/recall") == 1.0
     assert main([*command, "--by", "tokens"]) == 2
     assert "the model has no reflection tokens" in capsys.readouterr().err
 
-    shutil.copytree(adapters / "answerability" / "adapter", tmp_path / "answerability")
-    (tmp_path / "answerability" / "intrinsic.json").unlink()
+    shutil.copytree(adapters / "answerability/adapter", tmp_path / "answerability")
+    (tmp_path / "answerability/intrinsic.json").unlink()
     command += f"--adapters {tmp_path} --by adapter".split()
     assert main(command) == 2
     assert (
@@ -631,27 +548,29 @@ def test_judges_rivals_and_dialects_can_be_chosen(command, adapters, tmp_path, c
 def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    files = dict.fromkeys(("corpus.jsonl", "queries.jsonl"), "") | {"qrels.tsv": "h\n"}
-    for at, title in enumerate(
-        ["Weimar", "Berlin", "Faust", "Hamburg", "Leipzig", "Jena"]
-    ):
-        files["corpus.jsonl"] += (
-            json.dumps({"id": f"p{at}", "title": title, "text": f"{title} is a thing."})
-            + "\n"
-        )
-        files["queries.jsonl"] += (
-            json.dumps({"id": f"q{at}", "text": f"What is {title}?", "split": "dev"})
-            + "\n"
-        )
-        files["qrels.tsv"] += f"q{at}\tp{at}\t1\n"
-    for name, text in files.items():
-        (corpus / name).write_text(text)
+    titles = "Weimar Berlin Faust Hamburg Leipzig Jena".split()
+    write_lines(
+        corpus / "corpus.jsonl",
+        (
+            {"id": f"p{at}", "title": title, "text": f"{title} is a thing."}
+            for at, title in enumerate(titles)
+        ),
+    )
+    write_lines(
+        corpus / "queries.jsonl",
+        (
+            {"id": f"q{at}", "text": f"What is {title}?", "split": "dev"}
+            for at, title in enumerate(titles)
+        ),
+    )
+    relevant = "".join(f"q{at}\tp{at}\t1\n" for at in range(6))
+    (corpus / "qrels.tsv").write_text(f"h\n{relevant}")
     command = [*command, *f"--adapters {adapters} --corpus {corpus}".split()]
     flows = [*command, "--only", "flows", "--flows", "2"]
     assert main([*flows, "--out", str(tmp_path / "out")]) == 0
     assert "Flows (2 questions, 5 passages)" in capsys.readouterr().out
     items = written(tmp_path / "out", "items")["flows"]
-    assert {title["flow"] for title in items} == {"none", "qr", "ad", "qr+ad"}
+    assert {title["flow"] for title in items} == set("none qr ad qr+ad".split())
     assert [title["error"] for title in items] == [None] * 8
     figures = written(tmp_path / "out")["figures"]["flows"]
     assert figures["none"]["jafs_gain"]["value"] == 0
@@ -662,27 +581,18 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     with ChatServer(
         lambda body: said("unknown", tokens if body.get("logprobs") else None)
     ) as server:
-        assert (
-            main(
-                [*flows, *f"--grader m@{server.url}/v1 --out {tmp_path}/graded".split()]
-            )
-            == 0
-        )
-    assert not any(
-        title["answered"] for title in written(tmp_path / "graded", "items")["flows"]
-    )
+        graded = f"--grader m@{server.url}/v1 --out {tmp_path}/graded"
+        assert main([*flows, *graded.split()]) == 0
+    items = written(tmp_path / "graded", "items")["flows"]
+    assert not any(item["answered"] for item in items)
     assert "decided by a grader" in capsys.readouterr().out
-    rewriting = ["--only", "query_rewrite", "--by", "prompt", "--answers", "2", "--out"]
+    rewriting = "--only query_rewrite --by prompt --answers 2 --out".split()
     assert main([*command, *rewriting, str(tmp_path / "answers")]) == 0
     assert "Answers after rewrites, full (2)" in capsys.readouterr().out
     measured = written(tmp_path / "answers", "items")["query_rewrite"]
-    asking = [
-        f"{system}{more}"
-        for system in ("untrained", "prompted")
-        for more in ("", " after the question")
-    ]
-    assert {title["searched by"] for title in measured if "searched by" in title} == {
-        *asking,
-        "no rewrite",
-        "gold rewrite",
-    }
+    searched = {title["searched by"] for title in measured if "searched by" in title}
+    assert searched == set(
+        "untrained|untrained after the question|prompted|prompted after the question|no rewrite|gold rewrite".split(
+            "|"
+        )
+    )

@@ -1,18 +1,15 @@
 """Questions about rivers and a model that can be computed by hand: it answers with the first context, and cites it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
 from selfrag.experiments.self_interpretation.generators import Generator, PromptWriter
 from selfrag.experiments.self_interpretation.questions import Questions, choose
 from selfrag.experiments.self_interpretation.run import run_grid
-from selfrag.judges.wire import Completion, ModelRequest
+from selfrag.judges.wire import Completion
 from selfrag.reflection.requests import Failed
 
 RIVERS = (
@@ -29,7 +26,7 @@ RIVERS = (
 )
 
 
-def item(number: int, passages: int = 5) -> Item:
+def item(number, passages=5):
     """A question whose answers are the rivers of the first two passages; the gold ones are these two."""
     shown = tuple(
         Passage(f"p{number}{letter}", f"{name} is a river in land {number}.", name)
@@ -43,7 +40,7 @@ def item(number: int, passages: int = 5) -> Item:
     )
 
 
-def questions(count: int = 6, passages: int = 5, **showing: Any) -> Questions:
+def questions(count=6, passages=5, **showing):
     """`count` questions to ask, two more as demonstrations."""
     items = [item(number, passages) for number in range(count + 2)]
     kinds = {drawn_item.id: drawn_item.query.split()[0] for drawn_item in items}
@@ -52,7 +49,7 @@ def questions(count: int = 6, passages: int = 5, **showing: Any) -> Questions:
     )
 
 
-def prompt_of(request: ModelRequest) -> str:
+def prompt_of(request):
     """The prompt as text."""
     return (
         request.prompt.messages[0].content
@@ -61,7 +58,7 @@ def prompt_of(request: ModelRequest) -> str:
     )
 
 
-def shown(prompt: str) -> list[tuple[str, str]]:
+def shown(prompt):
     """Context ids and texts of the actual question."""
     lines = prompt.rpartition("CONTEXTS:\n")[2].splitlines()
     ids, texts = (
@@ -74,7 +71,7 @@ def shown(prompt: str) -> list[tuple[str, str]]:
 LABELS = ("Context ID: ", "Context: ")
 
 
-def first_context(prompt: str) -> str:
+def first_context(prompt):
     """What the model writes."""
     name, text = shown(prompt)[0]
     said = f"{text.split()[0]} [{name}]."
@@ -94,8 +91,8 @@ class Hand:
     say: Callable[[str], str | Failed] = first_context
     prompts: list[str] = field(default_factory=list)
 
-    def run(self, requests: Sequence[ModelRequest]) -> list[Completion | Failed]:
-        replies: list[Completion | Failed] = []
+    def run(self, requests):
+        replies = []
         for request in requests:
             self.prompts.append(prompt_of(request))
             said = self.say(self.prompts[-1])
@@ -114,7 +111,7 @@ class ByHand(Generator):
     hand: Hand = field(default_factory=Hand)
     batch: int = 64
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self):
         template = asdict(self.template)
         return {
             "model": "hand",
@@ -124,18 +121,11 @@ class ByHand(Generator):
             "template": template,
         }
 
-    def load(self) -> PromptWriter:
+    def load(self):
         return PromptWriter(self.hand)
 
 
-def start(
-    folder: Path,
-    questions: Questions,
-    cells: Sequence[Any],
-    hand: Hand,
-    batch: int = 64,
-    **options: Any,
-) -> Any:
+def start(folder, questions, cells, hand, batch=64, **options):
     """Run cells, or continue them."""
     return run_grid(
         ByHand("first-context", hand=hand, batch=batch),

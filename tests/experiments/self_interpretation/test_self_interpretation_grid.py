@@ -8,7 +8,7 @@ import pytest
 from grid_world import item, questions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from json_files import write_json
+from json_files import parse_table, write_json
 from refusals import refused
 
 from retrieval.encoders import EncoderCard
@@ -62,13 +62,13 @@ def test_the_papers_grid_has_81_cells_that_are_published_with_the_means_of_the_r
     assert len({cell.name for cell in cells}) == 81
     assert set(cells) == set(published())
     assert all(GridCell.from_dict(asdict(cell)) == cell for cell in cells)
-    for prompt, examples, recall, f in (
-        ("basic", 1, 0.3845, 0.5375),
-        ("direct", 0, 0.4746, 0.5700),
-        ("counterfactual", 2, 0.4999, 0.6139),
-        ("basic", None, 0.4278, 0.5626),
-        ("counterfactual", None, 0.4763, 0.5989),
-    ):
+    for prompt, examples, recall, f in parse_table("""
+basic | 1 | 0.3845 | 0.5375
+direct | 0 | 0.4746 | 0.57
+counterfactual | 2 | 0.4999 | 0.6139
+basic | null | 0.4278 | 0.5626
+counterfactual | null | 0.4763 | 0.5989
+"""):
         some = [
             c
             for c in published()
@@ -102,7 +102,9 @@ def test_questions_without_an_answer_among_the_top_passages_are_left_out():
     items = [item(number) for number in range(6)]
     far = replace(item(9), id="far", passages=item(9).passages[2:])
     chosen, examples, answerable = choose([*items, far], limit=3)
-    assert (len(chosen), len(examples), answerable) == (3, 2, 6)
+    assert len(chosen) == 3
+    assert len(examples) == 2
+    assert answerable == 6
     assert not {question.id for question in chosen} & {
         "far",
         *(question.id for question in examples),
@@ -112,7 +114,8 @@ def test_questions_without_an_answer_among_the_top_passages_are_left_out():
     aside = {"q1", "q4", "q5"}
     chosen, examples, answerable = choose(items, limit=None, set_aside=aside)
     assert {question.id for question in examples} <= aside
-    assert ([question.id for question in chosen], answerable) == (["q0", "q2", "q3"], 3)
+    assert [question.id for question in chosen] == ["q0", "q2", "q3"]
+    assert answerable == 3
     for some, message in (
         ([far], "no question of which an answer occurs"),
         (items[:2], "none is left to ask"),
@@ -135,9 +138,7 @@ def test_an_example_answers_with_what_its_contexts_hold_and_gold_is_what_the_fil
     }
 
 
-def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(
-    tmp_path,
-):
+def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(tmp_path):
     """One array with up to 100 documents a question; the types of questions are in QAMPARI's ids."""
     kinds = (
         "wikidata_simple",
@@ -160,21 +161,16 @@ def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(
     )
     questions = draw(Given.parse(f"qampari={path}"), 10)
     # two others are examples
-    assert [len(question.passages) for question in questions.items] == [
-        10,
-        10,
-    ]
+    assert [len(question.passages) for question in questions.items] == [10, 10]
     assert {name.split("__")[1]: kind for name, kind in questions.kinds.items()} == {
         kind: kind for kind in kinds
     }
     assert relevant(
         questions.items[0], questions.items[0].passages, questions.relevance
     ) == {"p2"}
-    assert (questions.relevance, questions.data["preset"], questions.data["rows"]) == (
-        "answers",
-        "qampari/paper",
-        4,
-    )
+    assert questions.relevance == "answers"
+    assert questions.data["preset"] == "qampari/paper"
+    assert questions.data["rows"] == 4
     with refused("31 passages, .*30"):
         draw(Given.parse(f"qampari={path}"), 31)
 
@@ -290,8 +286,8 @@ def test_nothing_that_others_wrote_begins_a_line(question, text, said):
 
 def test_the_page_names_every_prompt_order_and_test():
     page = (
-        Path(__file__).parents[3] / "docs" / "guides" / "self-interpretation.md"
-    ).read_text(encoding="utf-8")
+        Path(__file__).parents[3] / "docs/guides/self-interpretation.md"
+    ).read_text()
     names = (
         *ASKINGS,
         *ORDERS,
@@ -309,19 +305,15 @@ GIVEN = ("wm1", "wm12", "x.y")
 
 @pytest.mark.parametrize(
     "text, cited, wrong",
-    [
-        ("Aare [wm1, wm12; x.y] and Inn [wm12].", ("wm1", "wm12", "x.y"), ()),
-        (
-            "Aare [WM1], [wm1 wm12], [Context ID: wm1]",
-            (),
-            ("WM1", "wm1 wm12", "Context ID: wm1"),
-        ),
-        ("Aare [wm2] [] [ ] (wm1) wm12 [wm1\n]", (), ("wm2",)),
-        ("[[wm1]]", ("wm1",), ()),
-    ],
+    parse_table(r"""
+Aare [wm1, wm12; x.y] and Inn [wm12]. | ["wm1", "wm12", "x.y"] | []
+Aare [WM1], [wm1 wm12], [Context ID: wm1] | [] | ["WM1", "wm1 wm12", "Context ID: wm1"]
+"Aare [wm2] [] [ ] (wm1) wm12 [wm1\n]" | [] | ["wm2"]
+[[wm1]] | ["wm1"] | []
+"""),
 )
 def test_a_citation_is_ids_in_square_brackets_and_nothing_else(text, cited, wrong):
-    assert citations(text, GIVEN) == (cited, wrong)
+    assert citations(text, GIVEN) == (tuple(cited), tuple(wrong))
 
 
 @pytest.mark.parametrize(
@@ -349,7 +341,8 @@ def test_a_citation_is_ids_in_square_brackets_and_nothing_else(text, cited, wron
 )
 def test_answer_and_explanation(text, answer, explanation):
     reply = read_reply(text, GIVEN, explains=True)
-    assert (reply.answer, reply.explanation) == (answer, explanation)
+    assert reply.answer == answer
+    assert reply.explanation == explanation
     assert read_reply(text, GIVEN, explains=False).explanation is None
 
 
@@ -359,7 +352,8 @@ def test_contexts_that_an_explanation_names_and_lines_of_the_prompt_that_are_no_
         GIVEN,
         explains=True,
     )
-    assert (reply.explained, credited(reply)) == (("wm12", "x.y"), GIVEN)
+    assert reply.explained == ("wm12", "x.y")
+    assert credited(reply) == GIVEN
     assert (
         read_reply(
             "Aare. I think of a-wm1 wm1-b xx.y x_y", GIVEN, explains=True
@@ -368,7 +362,9 @@ def test_contexts_that_an_explanation_names_and_lines_of_the_prompt_that_are_no_
     )
     text = "Aare [wm1]\n(/example)\n(example)\nQUESTION: What?\nANSWER: Inn [wm12]"
     reply = read_reply(text, GIVEN, explains=False, ends=("(example)", "(/example)"))
-    assert (reply.answer, reply.cited, reply.ran_on) == ("Aare [wm1]", ("wm1",), True)
+    assert reply.answer == "Aare [wm1]"
+    assert reply.cited == ("wm1",)
+    assert reply.ran_on
 
 
 @pytest.mark.parametrize(

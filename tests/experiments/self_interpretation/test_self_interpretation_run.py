@@ -54,11 +54,7 @@ CELLS = grid(
 
 def rows_of(folder, title):
     """A table of a run, each row by the names of its columns."""
-    (table,) = [
-        section
-        for section in tables(read_grid(folder))
-        if section.title.startswith(title)
-    ]
+    (table,) = (t for t in tables(read_grid(folder)) if t.title.startswith(title))
     return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
@@ -79,11 +75,8 @@ def test_a_run_by_hand(tmp_path):
         assert figures.mean([cell], "citation_precision").value == 1.0
         assert figures.mean([cell], "citation_recall").value == 0.5
         assert figures.mean([cell], "citation_f").value == pytest.approx(2 / 3)
-    row = [
-        line
-        for line in rows_of(tmp_path, "Prompts against basic")
-        if line["prompt"] == "direct"
-    ][-1]
+    rows = rows_of(tmp_path, "Prompts against basic")
+    row = [line for line in rows if line["prompt"] == "direct"][-1]
     assert row["examples"] == "all"
     assert (
         value(row["answer recall"]) == value(row["answer recall, answer alone"]) == 0.0
@@ -99,35 +92,23 @@ def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path):
     victim = drawn.items[2]
 
     def say(prompt):
-        return (
-            Failed("no memory\x1b[2J")
-            if victim.query in prompt
-            else first_context(prompt)
-        )
+        failed = Failed("no memory\x1b[2J")
+        return failed if victim.query in prompt else first_context(prompt)
 
     assert start(tmp_path, drawn, [RANKED], Hand(say))[RANKED.name]["failed"] == 1
     record = read_records(tmp_path / f"{RANKED.name}.jsonl")[2]
     assert record["error"] == "no memory\ufffd[2J"
-    assert (record["scores"]["answer_recall"], record["scores"]["cites"]) == (
-        [0.0, 1.0],
-        None,
-    )
-    assert grid_figures(read_grid(tmp_path)).mean(
-        [RANKED], "answer_recall"
-    ).value == pytest.approx(0.4)
+    assert record["scores"]["answer_recall"] == [0.0, 1.0]
+    assert record["scores"]["cites"] is None
+    recall = grid_figures(read_grid(tmp_path)).mean([RANKED], "answer_recall")
+    assert recall.value == pytest.approx(0.4)
     again = Hand()
-    assert (
-        start(tmp_path, drawn, [RANKED], again, retry_failed=True)[RANKED.name][
-            "failed"
-        ]
-        == 0
-    )
+    done = start(tmp_path, drawn, [RANKED], again, retry_failed=True)
+    assert done[RANKED.name]["failed"] == 0
     assert len(again.prompts) == 1
 
 
-def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
-    tmp_path,
-):
+def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(tmp_path):
     drawn = questions(7)
     start(tmp_path / "whole", drawn, CELLS[:2], Hand())
     calls = []
@@ -146,15 +127,10 @@ def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(
     assert len(calls) == 14 + 2  # what was recorded is not asked again
     for cell in CELLS[:2]:
         name = f"{cell.name}.jsonl"
-        assert (tmp_path / "dying" / name).read_bytes() == (
-            tmp_path / "whole" / name
-        ).read_bytes()
-    start(
-        tmp_path / "dying",
-        drawn,
-        CELLS[:2],
-        Hand(lambda _: pytest.fail("nothing is left to ask")),
-    )
+        dying, whole = (tmp_path / place / name for place in ("dying", "whole"))
+        assert dying.read_bytes() == whole.read_bytes()
+    nothing = Hand(lambda _: pytest.fail("nothing is left to ask"))
+    start(tmp_path / "dying", drawn, CELLS[:2], nothing)
 
 
 def test_a_directory_of_another_run_is_refused(tmp_path):
@@ -185,7 +161,8 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
     with refused(r"--cell x\*: no such cell"):
         run.select(["x*"])
     first = tables(read_grid(tmp_path))[0]
-    assert (first.title, "paper" in first.head) == ("Prompt basic", False)
+    assert first.title == "Prompt basic"
+    assert "paper" not in first.head
     assert "left out: it is of qampari" in first.notes[-1]
     # as if these were the paper's 60 questions
     data, count = replace(run.questions, data={"preset": "qampari/paper"}), 4
@@ -193,9 +170,10 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
     first = tables(replace(run, questions=data))[0]
     assert first.title == "Prompt basic, beside Table 2"
     row = first.rows[0]
-    assert (len(first.rows), row[:3]) == (2, ("0", "3", "ranked"))
+    assert len(first.rows) == 2
+    assert row[:3] == ("0", "3", "ranked")
     assert row[3].startswith("**0.500 (0.199 to 0.801)")
-    assert [row[4], row[6], row[8], row[10]] == ["0.572", "0.786", "0.683", "0.710"]
+    assert [row[4], row[6], row[8], row[10]] == "0.572 0.786 0.683 0.710".split()
 
 
 def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_the_order(
@@ -209,7 +187,7 @@ def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_th
     # Without the cited first context the second one answers; without another one nothing changes.
     figures = [
         value(effect[name])
-        for name in ("answers changed", "by the control", "difference", "questions")
+        for name in "answers changed|by the control|difference|questions".split("|")
     ]
     assert figures == [100.0, 0.0, 100.0, 6]
     rows = read_grid(tmp_path).records(claimed, "other-order")
@@ -224,7 +202,8 @@ def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_th
     ]
     assert value(said["answers changed"]) == pytest.approx(100 * moved / 6, abs=0.1)
     assert value(said["came true, %"]) == pytest.approx(100 - 100 * moved / 6, abs=0.1)
-    assert (direct["said neither"], direct["came true, %"]) == ("6", "\N{EN DASH}")
+    assert direct["said neither"] == "6"
+    assert direct["came true, %"] == "\N{EN DASH}"
 
 
 def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path):
@@ -310,8 +289,7 @@ def test_a_counterfactual_test_changes_one_thing(credited, seed):
 
 def test_agreement_by_hand(tmp_path):
     """A run whose first context is cited, with verdicts made up: IsRel is right, IsSup random, nothing cited."""
-    drawn = questions(5)
-    start(tmp_path, drawn, [RANKED], Hand())
+    start(tmp_path, questions(5), [RANKED], Hand())
     assert "Agreement" not in str(tables(read_grid(tmp_path)))
     draw = np.random.default_rng(0)
 
@@ -327,43 +305,29 @@ def test_agreement_by_hand(tmp_path):
             }
             for at in range(3)
         ]  # fmt: skip
-        return [
-            (
-                {
-                    "id": passage_id,
-                    "error": None,
-                    "scores": {},
-                    "answered": True,
-                    "contexts": contexts,
-                },
-                0,
-            )
-            for passage_id in ids
-        ]
+        row = {"error": None, "scores": {}, "answered": True, "contexts": contexts}
+        return [(row | {"id": passage_id}, 0) for passage_id in ids]
 
     record(read_grid(tmp_path), "judge", [(RANKED, "agreement", {})], make)
-    lines = {
-        row["judge"]: row
-        for row in rows_of(tmp_path, "Agreement with reflection tokens and")
-    }
-    assert list(lines) == ["cited", "credited", "IsRel", "IsSup", "citation intrinsic"]
+    rows = rows_of(tmp_path, "Agreement with reflection tokens and")
+    lines = {row["judge"]: row for row in rows}
+    assert list(lines) == "cited|credited|IsRel|IsSup|citation intrinsic".split("|")
     assert "nan" not in str(lines)
     relevance = lines["IsRel"]
     cited = lines["cited"]
     nothing = lines["citation intrinsic"]
-    assert (relevance["contexts"], relevance["says yes"]) == ("15", "10")
+    assert relevance["contexts"] == "15"
+    assert relevance["says yes"] == "10"
     # Of three contexts IsRel says yes to two and one is cited: observed 2/3, chance (2/3)(1/3) + (1/3)(2/3) = 4/9.
     assert value(relevance["kappa with cited"]) == 0.4
     # not a number: all say the same
     assert kappa([[(True, True)] * 3]).value != kappa([[(True, True)] * 3]).value
     assert [
-        value(relevance[name]) for name in ("AUC of cited", "relevant: P", "R", "AUC")
+        value(relevance[name]) for name in "AUC of cited|relevant: P|R|AUC".split("|")
     ] == [1.0, 100.0, 100.0, 1.0]
-    assert (value(cited["relevant: P"]), value(cited["R"]), cited["AUC of cited"]) == (
-        100.0,
-        50.0,
-        "\N{EN DASH}",
-    )
+    assert value(cited["relevant: P"]) == 100.0
+    assert value(cited["R"]) == 50.0
+    assert cited["AUC of cited"] == "\N{EN DASH}"
     assert lines["IsSup"]["contexts"] == "10"  # the third context was never judged
     assert [
         value(nothing[name]) for name in ("says yes", "kappa with cited", "F1")
@@ -382,7 +346,8 @@ def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retriev
         seen(engine.requests[0].prompt_ids)
         == f"### Instruction:\n{prompt}\n\n### Response:\n[No Retrieval]"
     )
-    assert (reply.text, reply.finish) == ("Aare [p1a]. Brenta.", "stop")
+    assert reply.text == "Aare [p1a]. Brenta."
+    assert reply.finish == "stop"
     engine.limits = EngineLimits(max_model_len=10, vocab_size=LIMITS.vocab_size)
     (failed,) = writer.write([trial])
     assert isinstance(failed, Failed)
