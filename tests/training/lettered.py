@@ -1,20 +1,10 @@
 """A tokenizer one can read: a character is its code point, EOS is 2, reflection tokens start at 200,000."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 from retrieval.passage import Passage
 from selfrag.prompting import Layout, Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.training.rows import (
-    TargetEvidence,
-    TargetPart,
-    TargetText,
-    TargetToken,
-    TrainingRow,
-)
+from selfrag.training.rows import TargetEvidence, TargetText, TargetToken, TrainingRow
 
 EOS = 2
 IDS = {token: 200_000 + i for i, token in enumerate(TOKENS)}
@@ -27,33 +17,33 @@ class Letters:
 
     bos_ids = (1,)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text):
         return [ord(letter) for letter in text]
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids):
         return "".join(chr(i) for i in ids)
 
 
 PROMPTING = Prompting(Letters(), Vocabulary(IDS, EOS), BARE)
 
 
-def letters(text: str) -> list[int]:
+def letters(text):
     """Ids of a text."""
     return [ord(letter) for letter in text]
 
 
-def passage(text: str) -> TargetEvidence:
+def passage(text):
     """Evidence without title; its body is a line break and the text."""
     return TargetEvidence(Passage("p", text))
 
 
 def row(
-    *target: TargetPart | str,
-    instruction: str = "q",
-    weight: float = 1.0,
-    source: str = "s",
-    id: str = "r",  # noqa: A002 - the name of the field
-) -> TrainingRow:
+    *target,
+    instruction="q",
+    weight=1.0,
+    source="s",
+    id="r",  # noqa: A002 - the name of the field
+):
     """A row; strings in square brackets are reflection tokens, other strings are text."""
     parts = [
         part

@@ -5,13 +5,10 @@ shards on accelerators only. Under torchrun it is told what it would find there;
 transformers' Trainer and our code, is what runs on GPUs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate.state import DistributedType, PartialState
@@ -25,7 +22,7 @@ from selfrag.training.settings import Scale
 _PLAIN = PartialState.__init__
 
 
-def _as_on_gpus(state: PartialState, *args: Any, **options: Any) -> None:
+def _as_on_gpus(state, *args, **options):
     _PLAIN(state, *args, **options)
     shared = PartialState._shared_state
     if shared.get("distributed_type") is DistributedType.MULTI_CPU:
@@ -40,7 +37,7 @@ def _as_on_gpus(state: PartialState, *args: Any, **options: Any) -> None:
         shared |= {"process_index": rank, "local_process_index": rank}
 
 
-def main(base: str, rows: str, out: Path, settings: str) -> None:
+def main(base, rows, out, settings):
     """Run and save what came out."""
     tables = json.loads(settings)
     chosen = config(**tables["config"])

@@ -18,12 +18,7 @@ from selfrag.reflection.labels import TOKENS, Role
 from selfrag.reflection.vocabulary import STORED, Scaling, Vocabulary, as_record
 from selfrag.training import export
 from selfrag.training import lora as fused
-from selfrag.training.export import (
-    WEIGHTS,
-    merge,
-    save_adapter,
-    save_checkpoint,
-)
+from selfrag.training.export import WEIGHTS, merge, save_adapter, save_checkpoint
 from selfrag.training.journal import fingerprint, load_parameters
 from selfrag.training.model import load_trainee
 from selfrag.training.settings import Lora
@@ -141,9 +136,7 @@ def test_a_full_model_and_weights_gathered_from_shards_make_the_same_checkpoint_
         for name, value in state.items()
         if name != "transformer.ln_f.weight"
     }
-    with refused(
-        r"transformer\.ln_f\.weight",
-    ):
+    with refused(r"transformer\.ln_f\.weight"):
         save_checkpoint(trainee, tmp_path / "hollow", lacking)
     assert not (tmp_path / "hollow").exists()
     if tie:
@@ -210,7 +203,7 @@ def test_a_stage_begins_with_every_parameter_of_an_adapter_and_says_so(
         config(max_steps=1),
         start=adapter,
     )
-    manifest = read_json(tmp_path / "2" / "manifest.json")
+    manifest = read_json(tmp_path / "2/manifest.json")
     assert manifest["inputs"]["start"] == fingerprint(adapter / WEIGHTS)
 
 
@@ -240,5 +233,5 @@ def test_a_merged_checkpoint_keeps_the_number_format_of_its_base(
     merge(base, adapter, tmp_path / "merged", dtype=dtype)
     assert {
         tensor.dtype
-        for tensor in load_file(tmp_path / "merged" / "model.safetensors").values()
+        for tensor in load_file(tmp_path / "merged/model.safetensors").values()
     } == {expected}

@@ -71,7 +71,7 @@ def test_a_model_that_would_mix_packed_rows_gets_them_one_by_one(
         tmp_path / "run",
         config(max_steps=1, method=method),
     )
-    assert read_json(tmp_path / "run" / "manifest.json")["facts"]["packed"] is False
+    assert read_json(tmp_path / "run/manifest.json")["facts"]["packed"] is False
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -153,9 +153,7 @@ def test_defect_25_a_lora_run_moves_all_rows_and_its_merge_is_the_trained_model(
 
 
 def test_models_that_cannot_be_trained_are_one_line(tmp_path):
-    with refused(
-        r"MambaForCausalLM .*'full'",
-    ):
+    with refused(r"MambaForCausalLM .*'full'"):
         load_trainee(save_base(tmp_path / "base", "mamba"))
     with refused("holds no causal language model"):
         load_trainee(tmp_path)

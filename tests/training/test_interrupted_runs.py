@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from refusals import refused
-from trained import config, interrupted, log, losses, same, train
+from trained import config, interrupted, log, losses, same
 
 from selfrag.common import atomic
 from selfrag.common.atomic import locked_directory
-from selfrag.training.job import trained
 from selfrag.training.run import rows_of
 from selfrag.training.scale import COMPLETE, fit_scaled
 from selfrag.training.settings import Scale
@@ -30,12 +29,8 @@ def kill_after(steps, base_dir, rows, run_dir, tables):
     arguments = [base_dir, rows, run_dir.parent, json.dumps(tables)]
     line = [sys.executable, program, *map(str, arguments)]
     root = str(Path(__file__).parents[2])
-    there = {
-        **os.environ,
-        "PYTHONPATH": root,
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
+    there = os.environ | {"PYTHONPATH": root, "HF_HUB_OFFLINE": "1"}
+    there["OMP_NUM_THREADS"] = "1"
     path = run_dir / "log.jsonl"
     with subprocess.Popen(
         line, env=there, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -57,23 +52,17 @@ def without_time(records):
 @pytest.mark.parametrize("killed_at, method", [(1, "full"), (3, "lora")])
 @both
 def test_a_killed_run_goes_on_to_the_same_result(
-    base_dir, rows, tmp_path, monkeypatch, scale, killed_at, method
+    learn, tmp_path, monkeypatch, scale, killed_at, method
 ):
     """Before and between checkpoints; run once more after its end, it is loaded."""
-    settings = config(checkpoint_steps=2, method=method)
-    whole = trained(
-        rows_of(rows, settings), base_dir, tmp_path / "whole", settings, scale
-    ).trainee
+    settings = {"checkpoint_steps": 2, "method": method}
+    whole = learn("whole", scale, **settings)
     with interrupted(monkeypatch, killed_at):
-        trained(rows_of(rows, settings), base_dir, tmp_path / "killed", settings, scale)
+        learn("killed", scale, **settings)
+    records = without_time(log(tmp_path / "whole"))
     for _ in range(2):
-        resumed = trained(
-            rows_of(rows, settings), base_dir, tmp_path / "killed", settings, scale
-        ).trainee
-        assert same(resumed, whole)
-        assert without_time(log(tmp_path / "killed")) == without_time(
-            log(tmp_path / "whole")
-        )
+        assert same(learn("killed", scale, **settings), whole)
+        assert without_time(log(tmp_path / "killed")) == records
 
 
 def test_kill_9_changes_nothing(base_dir, rows, tmp_path):
@@ -82,7 +71,7 @@ def test_kill_9_changes_nothing(base_dir, rows, tmp_path):
         "config": {"epochs": 24, "checkpoint_steps": 3},
         "scale": {"micro_tokens": 90},
     }
-    settings, run = config(**tables["config"]), tmp_path / "killed" / "run"
+    settings, run = config(**tables["config"]), tmp_path / "killed/run"
     made = rows_of(rows, settings)
     whole = fit_scaled(made, base_dir, tmp_path / "whole", settings, SCALE).trainee
     kill_after(5, base_dir, rows, run, tables)
@@ -92,75 +81,59 @@ def test_kill_9_changes_nothing(base_dir, rows, tmp_path):
 
 @both
 def test_issue_48_a_second_process_does_not_cut_the_log_of_a_run(
-    base_dir, rows, tmp_path, monkeypatch, scale
+    learn, tmp_path, monkeypatch, scale
 ):
-    settings, run = config(), tmp_path / "run"
+    run = tmp_path / "run"
     with interrupted(monkeypatch, 3):
-        trained(rows_of(rows, settings), base_dir, run, settings, scale)
+        learn("run", scale)
     with locked_directory(run), refused("another process .*run"):
-        trained(rows_of(rows, settings), base_dir, run, settings, scale)
+        learn("run", scale)
     assert [record["step"] for record in log(run)] == [1, 2, 3]
 
 
-def test_a_torn_checkpoint_is_passed_over(base_dir, rows, tmp_path):
-    settings = config(checkpoint_steps=2, epochs=4)
-    first = fit_scaled(
-        rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale()
-    ).trainee
-    torn = tmp_path / "run" / "trainer" / "checkpoint-4"
+def test_a_torn_checkpoint_is_passed_over(learn, tmp_path):
+    settings = {"checkpoint_steps": 2, "epochs": 4}
+    first = learn("run", Scale(), **settings)
+    torn = tmp_path / "run/trainer/checkpoint-4"
     (torn / COMPLETE).unlink()
     (torn / "optimizer.pt").write_bytes(b"half of it")
-    assert same(
-        fit_scaled(
-            rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale()
-        ).trainee,
-        first,
-    )
+    assert same(learn("run", Scale(), **settings), first)
     assert len(losses(tmp_path / "run")) == 4
 
 
 @both
-def test_a_checkpoint_is_minutes_old_at_most(
-    base_dir, rows, tmp_path, monkeypatch, capsys, scale
-):
+def test_a_checkpoint_is_minutes_old_at_most(learn, monkeypatch, capsys, scale):
     """No checkpoint is due by steps; with a limit of no minutes there is one after each step."""
-    settings = config(max_steps=3, checkpoint_steps=1000, checkpoint_minutes=0.0)
+    settings = {"max_steps": 3, "checkpoint_steps": 1000, "checkpoint_minutes": 0.0}
     with interrupted(monkeypatch, 3):
-        trained(rows_of(rows, settings), base_dir, tmp_path / "run", settings, scale)
+        learn("run", scale, **settings)
     capsys.readouterr()
-    trained(rows_of(rows, settings), base_dir, tmp_path / "run", settings, scale)
-    said = [
-        line
-        for line in capsys.readouterr().err.splitlines()
-        if line.startswith("training: ")
-    ]
-    assert [line.split(",")[0] for line in said] == ["training: step 3 of 3"]
-    assert "tokens/s, 0 s left" in said[0]
+    learn("run", scale, **settings)
+    lines = capsys.readouterr().err.splitlines()
+    (said,) = [line for line in lines if line.startswith("training: ")]
+    assert said.startswith("training: step 3 of 3,")
+    assert "tokens/s, 0 s left" in said
 
 
 @pytest.mark.skipif(
     not Path("/dev/full").exists(),
     reason="no /dev/full: a full disk cannot be had here",
 )
-def test_a_full_disk_is_one_line_and_costs_nothing(
-    base_dir, rows, tmp_path, monkeypatch
-):
-    settings, run = config(epochs=4, checkpoint_steps=2), tmp_path / "run"
-    whole = train(rows, base_dir, tmp_path / "whole", settings)
+def test_a_full_disk_is_one_line_and_costs_nothing(learn, tmp_path, monkeypatch):
+    settings, run = {"epochs": 4, "checkpoint_steps": 2}, tmp_path / "run"
+    whole = learn("whole", **settings)
     with interrupted(monkeypatch, 3):
-        train(rows, base_dir, run, settings)
+        learn(**settings)
     checkpoint = (run / "checkpoint.pt").read_bytes()
 
     full = run / "full"
     full.symlink_to("/dev/full")
     with monkeypatch.context() as patched:
         patched.setattr(atomic, "_sibling", lambda target, ending: full)
-        with refused(
-            r"no space left",
-        ):
-            train(rows, base_dir, run, settings)
+        with refused(r"no space left"):
+            learn(**settings)
     assert (run / "checkpoint.pt").read_bytes() == checkpoint
-    assert same(train(rows, base_dir, run, settings), whole)
+    assert same(learn(**settings), whole)
     assert losses(run) == losses(tmp_path / "whole")
 
 
@@ -169,7 +142,7 @@ def test_a_full_disk_is_one_line_and_costs_nothing(
     [("No space left on device (os error 28)", 10**9), ("short write", 9)],
 )
 def test_the_trainer_on_a_full_disk_says_so_in_one_line(
-    base_dir, rows, tmp_path, monkeypatch, error, free
+    learn, tmp_path, monkeypatch, error, free
 ):
     """Neither safetensors nor torch raise an OSError there."""
 
@@ -179,8 +152,5 @@ def test_the_trainer_on_a_full_disk_says_so_in_one_line(
         raise RuntimeError(error)
 
     monkeypatch.setattr("transformers.Trainer._save_checkpoint", full)
-    settings = config(max_steps=1, checkpoint_steps=1)
     with refused(r"no space left .*checkpoint-1"):
-        fit_scaled(
-            rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale()
-        )
+        learn("run", Scale(), max_steps=1, checkpoint_steps=1)

@@ -1,5 +1,7 @@
 """The plan of a run and its packs: every row once, all kinds in every stretch, each target predicted and weighed."""
 
+from itertools import chain
+
 import pytest
 import torch
 from hypothesis import given
@@ -34,19 +36,12 @@ def rows_in(steps):
 def test_every_row_comes_once_within_the_budget_in_balanced_loads(
     rows, budget, workers
 ):
-    lengths = [length for length, _ in rows]
+    lengths, kinds = zip(*rows, strict=True)
     steps = plan_epoch(
-        lengths,
-        [k for _, k in rows],
-        seed=1,
-        epoch=0,
-        step_tokens=budget,
-        workers=workers,
+        lengths, kinds, seed=1, epoch=0, step_tokens=budget, workers=workers
     )
 
-    assert sorted(row for members in rows_in(steps) for row in members) == list(
-        range(len(rows))
-    )
+    assert sorted(chain(*rows_in(steps))) == list(range(len(rows)))
     for step, members in zip(steps, rows_in(steps), strict=True):
         totals = [sum(lengths[row] for row in load) for load in step]
         assert sum(totals) <= budget or len(members) == 1
@@ -68,10 +63,8 @@ def test_an_epoch_is_a_function_of_seed_and_number_with_all_kinds_in_every_stret
         plan_epoch([], [], seed=0, epoch=0, step_tokens=10, workers=1)
     kinds = ["common"] * 80 + ["rare"] * 20
     steps = plan_epoch([10] * 100, kinds, seed=0, epoch=0, step_tokens=100, workers=2)
-    assert all(
-        1 <= sum(kinds[row] == "rare" for row in members) <= 3
-        for members in rows_in(steps)
-    )
+    for members in rows_in(steps):
+        assert 1 <= sum(kinds[row] == "rare" for row in members) <= 3
 
 
 def test_a_bound_on_loads_makes_more_of_them_and_changes_no_step():
@@ -82,9 +75,7 @@ def test_a_bound_on_loads_makes_more_of_them_and_changes_no_step():
 
     bounded = plan(workers=1, load_tokens=200)
     assert rows_in(bounded) == rows_in(plan(workers=1))
-    assert all(
-        len(step) == 2 and {len(load) for load in step} == {2} for step in bounded
-    )
+    assert all([*map(len, step)] == [2, 2] for step in bounded)
     # never fewer than workers
     assert all(len(step) == 4 for step in plan(workers=4, load_tokens=400))
 
@@ -97,48 +88,32 @@ def test_a_bound_on_loads_makes_more_of_them_and_changes_no_step():
 )
 def test_processes_share_a_step_whole_and_evenly(sizes, processes, micro, rows_a_step):
     """All ids of a row are its number; the first token is the prompt."""
-    examples = [
-        TrainingExample(
-            (number,) * size,
-            (-100, *[number] * (size - 1)),
-            (int(TargetGroup.TEXT),) * size,
-        )
-        for number, size in enumerate(sizes)
-    ]
-    steps = plan_epoch(
-        sizes,
-        ["a"] * len(sizes),
-        seed=1,
-        epoch=0,
-        step_tokens=1,
-        workers=1,
-        step_rows=rows_a_step,
-    )
+    examples = []
+    for number, size in enumerate(sizes):
+        ids, groups = (number,) * size, (int(TargetGroup.TEXT),) * size
+        examples.append(TrainingExample(ids, (-100, *ids[1:]), groups))
+    kinds, bounds = ["a"] * len(sizes), {"step_tokens": 1, "workers": 1}
+    steps = plan_epoch(sizes, kinds, seed=1, epoch=0, step_rows=rows_a_step, **bounds)
     assert {len(members) for members in rows_in(steps)[:-1]} <= {rows_a_step}
-    assert sorted(row for members in rows_in(steps) for row in members) == list(
-        range(len(sizes))
-    )
+    assert sorted(chain(*rows_in(steps))) == list(range(len(sizes)))
     loads = TrainingLoads(examples, steps, Weighting(), processes, micro)
 
     assert len(loads) == len(steps) * processes * loads.accumulation
     for number, members in enumerate(rows_in(steps)):
-        mine = [
-            loads[number * loads.per_step + place] for place in range(loads.per_step)
+        mine = [loads[number * loads.per_step + at] for at in range(loads.per_step)]
+        weights = [float(load.pack.weights.sum()) for load in mine]
+        counted = [
+            set(load.pack.ids[0].tolist())
+            for load, weight in zip(mine, weights, strict=True)
+            if weight > 0
         ]
-        counted = [load for load in mine if float(load.pack.weights.sum()) > 0]
-        assert (
-            sorted(i for load in counted for i in set(load.pack.ids[0].tolist()))
-            == members
-        )
+        assert sorted(i for ids in counted for i in ids) == members
         assert loads.tokens_of(number) == sum(sizes[row] for row in members)
         total = sum(weight_of(examples[row], Weighting()) for row in members)
-        assert all(load.total == pytest.approx(total) for load in mine)
-        assert sum(float(load.pack.weights.sum()) for load in mine) == pytest.approx(
-            total, rel=1e-4
-        )
-        assert all(
-            sum(load.pack.row_lengths) <= max(micro, max(sizes)) for load in mine
-        )
+        assert [load.total for load in mine] == pytest.approx([total] * len(mine))
+        assert sum(weights) == pytest.approx(total, rel=1e-4)
+        for load in mine:
+            assert sum(load.pack.row_lengths) <= max(micro, max(sizes))
 
 
 def test_two_rows_end_to_end():
@@ -173,11 +148,10 @@ def test_tallies_add_up_by_group_and_label():
     hits = torch.tensor([True, False, True, False, True, True])
     tally = measure(load, losses, hits) + measure(load, losses, ~hits)
 
-    assert (
-        tally.count[TargetGroup.MARKER],
-        tally.losses[TargetGroup.MARKER],
-        tally.hits[TargetGroup.MARKER],
-    ) == (4, 10.0, 2)
+    marker = TargetGroup.MARKER
+    assert tally.count[marker] == 4
+    assert tally.losses[marker] == 10.0
+    assert tally.hits[marker] == 2
     assert tally.label_count == {IDS["[Retrieval]"]: 2, IDS["[Relevant]"]: 2}
     assert tally.loss == pytest.approx(
         float((losses * load.weights).sum() / load.weights.sum())

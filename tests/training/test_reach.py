@@ -1,7 +1,7 @@
 """What an adapter changes: no token rows, the last layers only, or nothing before its invocation tokens."""
 
 import torch
-from json_files import read_json
+from json_files import parse_table, read_json
 from refusals import refused
 from torch.nn.functional import cross_entropy
 
@@ -108,10 +108,10 @@ def test_an_activated_adapter_gives_the_numbers_and_gradients_of_peft(base_dir):
 
 
 def test_what_does_not_go_together_is_refused(base_dir, tmp_path):
-    for wrong, said in (
-        ({"invocation": (1,)}, "token_rows = false"),
-        ({"last_layers": 0}, "at least 1"),
-    ):
+    for wrong, said in parse_table("""
+{"invocation": [1]} | token_rows = false
+{"last_layers": 0} | at least 1
+"""):
         with refused(said):
             Reach(**wrong)
     with refused("trains everything"):

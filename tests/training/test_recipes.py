@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from json_files import parse_table
 from refusals import refused
 
 from selfrag.training.recipes import GENERATOR, launch_file, read_recipe
@@ -13,15 +14,14 @@ def test_the_paper_preset_has_the_settings_of_the_paper():
     """arXiv 2310.11511, appendix B.1: 3 epochs, batch 128, lr 2e-5, 3% warm-up, 2,048 tokens (13B: 1,524), ZeRO-3."""
     paper, large = read_recipe("paper"), read_recipe("paper-13b")
     config = paper.config
-    assert (config.method, config.epochs, config.step_rows, config.learning_rate) == (
-        "full",
-        3,
-        128,
-        2e-5,
-    )
-    assert (config.warmup, config.weight_decay, config.max_length) == (0.03, 0.0, 2048)
+    assert config.method == "full"
+    assert config.epochs == 3
+    assert config.step_rows == 128
+    assert config.learning_rate == 2e-5
+    assert config.warmup == 0.03
+    assert config.weight_decay == 0.0
+    assert config.max_length == 2048
     assert config.weighting == Weighting.uniform()
-    assert paper.scale is not None
     assert paper.scale.sharding == "zero3"
     assert large.config.max_length == 1524
     assert large.config.learning_rate == 2e-5
@@ -34,28 +34,16 @@ def write(path, text):
 
 @pytest.mark.parametrize(
     "text, message",
-    [
-        ("[training]\nepoch = 3\n", "training.epoch is unknown; known: seed, method"),
-        (
-            "[training]\nepochs = 'three'\n",
-            "training.epochs must be a whole number, not 'three'",
-        ),
-        (
-            "[training.lora]\nsize = 3\n",
-            "training.lora.size is unknown; known: rank, alpha",
-        ),
-        (
-            "[scale]\nsharding = 'zero2'\n",
-            "scale.sharding must be 'none', 'fsdp' or 'zero3', not 'zero2'",
-        ),
-        ("[train]\n", "unknown train"),
-        ("scale = 3\n", "scale must be an object, not 3"),
-        ("epochs = \n", "recipe .*mine.toml: "),
-        (
-            "extends = 'nowhere'\n",
-            "no recipe nowhere: give a file or one of 8xgpu, cpu",
-        ),
-    ],
+    parse_table(r"""
+"[training]\nepoch = 3\n" | training.epoch is unknown; known: seed, method
+"[training]\nepochs = 'three'\n" | training.epochs must be a whole number, not 'three'
+"[training.lora]\nsize = 3\n" | training.lora.size is unknown; known: rank, alpha
+"[scale]\nsharding = 'zero2'\n" | scale.sharding must be 'none', 'fsdp' or 'zero3', not 'zero2'
+"[train]\n" | unknown train
+"scale = 3\n" | scale must be an object, not 3
+"epochs = \n" | "recipe .*mine.toml: "
+"extends = 'nowhere'\n" | no recipe nowhere: give a file or one of 8xgpu, cpu
+"""),
 )
 def test_a_bad_recipe_is_named(tmp_path, text, message):
     path = write(tmp_path / "mine.toml", text)
@@ -67,7 +55,7 @@ def test_a_bad_recipe_is_named(tmp_path, text, message):
 @pytest.mark.parametrize("gpu", [True, False])
 def test_accelerate_reads_every_launch_file(sharding, gpu):
     """Checked by accelerate's own reader, which refuses keys it does not know."""
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    pytest.importorskip("accelerate")
     from accelerate.commands.config.config_args import load_config_from_file
 
     loaded = load_config_from_file(str(launch_file(Scale(sharding=sharding), gpu=gpu)))
@@ -77,47 +65,31 @@ def test_accelerate_reads_every_launch_file(sharding, gpu):
 
 
 def test_a_set_value_is_toml_or_a_word():
-    given = ["precision=fp32", "lora={rank = 4}", "reach.last_layers = 3", "clip=2"]
+    given = "precision=fp32|lora={rank = 4}|reach.last_layers = 3|clip=2".split("|")
     before = read_recipe("gpu")
     recipe = before.assigned(
         [*(f"training.{one}" for one in given), "scale.checkpointing=false"]
     )
     config = recipe.config
-    assert (
-        config.precision,
-        config.lora.rank,
-        config.lora.alpha,
-        config.reach.last_layers,
-    ) == ("fp32", 4, 64.0, 3)
+    assert config.precision == "fp32"
+    assert config.lora.rank == 4
+    assert config.lora.alpha == 64.0
+    assert config.reach.last_layers == 3
     assert recipe.scale == replace(before.scale, checkpointing=False)
-    assert (config.learning_rate, type(config.clip)) == (
-        before.config.learning_rate,
-        float,
-    )
+    assert config.learning_rate == before.config.learning_rate
+    assert isinstance(config.clip, float)
 
 
 @pytest.mark.parametrize(
     "text, message",
-    [
-        (
-            "training.epoch=3",
-            r"^--set training\.epoch: training\.epoch is unknown; known: seed",
-        ),
-        (
-            "training.epochs=two",
-            "^--set training.epochs: training.epochs must be a whole number, not 'two'",
-        ),
-        (
-            "training.lora=3",
-            r"^--set training\.lora: training\.lora must be an object, not 3",
-        ),
-        ("training.epochs=0", "^epochs=0"),
-        (
-            "epochs=3",
-            "write TABLE.NAME=VALUE, such as training.epochs=3; tables: training, scale",
-        ),
-        ("training.epochs", "write TABLE.NAME=VALUE"),
-    ],
+    parse_table(r"""
+training.epoch=3 | ^--set training\.epoch: training\.epoch is unknown; known: seed
+training.epochs=two | ^--set training.epochs: training.epochs must be a whole number, not 'two'
+training.lora=3 | ^--set training\.lora: training\.lora must be an object, not 3
+training.epochs=0 | ^epochs=0
+epochs=3 | write TABLE.NAME=VALUE, such as training.epochs=3; tables: training, scale
+training.epochs | write TABLE.NAME=VALUE
+"""),
 )
 def test_a_bad_set_value_is_named(text, message):
     with refused(message):
@@ -132,7 +104,8 @@ def test_a_printed_recipe_is_read_as_the_same_with_the_source_of_each_value(
         {"--epochs": {"training.epochs": 7}, "--lr": {"training.learning_rate": None}}
     )
     again = read_recipe(write(tmp_path / "printed.toml", text := recipe.text()))
-    assert (again.config, again.scale) == (recipe.config, recipe.scale)
+    assert again.config == recipe.config
+    assert again.scale == recipe.scale
     assert recipe.config.epochs == 7
     assert "epochs = 7                        # --epochs\n" in text
     assert "clip = 1.0                        # " in text
@@ -143,19 +116,17 @@ def test_a_recipe_extends_one_of_the_package_or_a_file_beside_it_and_tables_merg
     tmp_path,
 ):
     (tmp_path / "deep").mkdir()
-    write(tmp_path / "deep" / "mine.toml", 'extends = "../other.toml"\n')
+    write(tmp_path / "deep/mine.toml", 'extends = "../other.toml"\n')
     write(
         tmp_path / "other.toml",
         'extends = "generator/gpu"\n[training]\nepochs = 9\n[training.lora]\nrank = 4\n',
     )
-    recipe = read_recipe(tmp_path / "deep" / "mine.toml")
+    recipe = read_recipe(tmp_path / "deep/mine.toml")
     assert recipe.name == "mine (extends other (extends generator/gpu))"
-    assert (
-        recipe.config.epochs,
-        recipe.config.lora.rank,
-        recipe.config.lora.alpha,
-    ) == (9, 4, 64.0)
+    assert recipe.config.epochs == 9
+    assert recipe.config.lora.rank == 4
+    assert recipe.config.lora.alpha == 64.0
     assert recipe.scale == read_recipe("gpu").scale
     write(tmp_path / "other.toml", 'extends = "deep/mine.toml"\n')
     with refused("extends itself"):
-        read_recipe(tmp_path / "deep" / "mine.toml")
+        read_recipe(tmp_path / "deep/mine.toml")

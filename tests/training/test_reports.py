@@ -5,7 +5,7 @@ import time
 
 import pytest
 import tiny
-from json_files import read_json, write_json
+from json_files import parse_table, read_json, write_json
 from lettered import row
 from refusals import refused
 from trained import ROWS, config, write
@@ -13,12 +13,7 @@ from trained import ROWS, config, write
 from selfrag.cli.main import main
 from selfrag.training.job import TrainingJob, base_name, run
 from selfrag.training.records import read_log
-from selfrag.training.reports import (
-    CHECKPOINT,
-    last_figures,
-    render,
-    track,
-)
+from selfrag.training.reports import CHECKPOINT, last_figures, render, track
 from selfrag.training.settings import Scale
 
 
@@ -76,19 +71,13 @@ def test_a_job_leaves_a_card_and_a_product_that_can_go_to_the_hub_as_it_is(
 
     kind = "peft" if method == "lora" else "transformers"
     data = ModelCard.load(job.product / "README.md").data.to_dict()
-    assert (data["library_name"], data["pipeline_tag"]) == (kind, "text-generation")
+    assert data["library_name"] == kind
+    assert data["pipeline_tag"] == "text-generation"
     assert "base_model" not in data  # a base without a name on the hub is not linked
     for path in job.product.iterdir():
         # refuses names that the hub does not take
         CommitOperationAdd(path_in_repo=path.name, path_or_fileobj=path)
-        assert path.suffix in (
-            ".json",
-            ".jinja",
-            ".md",
-            ".safetensors",
-            ".model",
-            ".txt",
-        )
+        assert path.suffix in ".json .jinja .md .safetensors .model .txt".split()
     with safe_open(next(job.product.glob("*.safetensors")), "pt") as weights:
         assert weights.metadata() == {"format": "pt"}
     before = {path: path.read_bytes() for path in job.product.iterdir()}
@@ -99,14 +88,12 @@ def test_a_job_leaves_a_card_and_a_product_that_can_go_to_the_hub_as_it_is(
 def test_a_base_of_the_hub_keeps_its_name_and_is_linked(tmp_path):
     from huggingface_hub import ModelCard
 
-    snapshot = tmp_path / "hub" / "models--owner--a-model" / "snapshots" / "0123abcd"
+    snapshot = tmp_path / "hub/models--owner--a-model/snapshots/0123abcd"
     snapshot.mkdir(parents=True)
     assert base_name(snapshot) == "owner/a-model"
-    run = {
-        "inputs": {"base": "0", "rows": "1"},
-        "config": {"lora": {"rank": 2}},
-        "facts": {"tokens": 1},
-    }
+    run = json.loads("""{"inputs": {"base": "0", "rows": "1"},
+ "config": {"lora": {"rank": 2}},
+ "facts": {"tokens": 1}}""")
     text = render(CHECKPOINT, "owner/a-model", "cpu", run, [record(1, 1.0)])
     assert ModelCard(text).data.base_model == "owner/a-model"
 
@@ -124,11 +111,11 @@ def test_the_last_figures_are_weighted_by_targets_over_the_last_tenth():
 
 @pytest.mark.parametrize(
     "left_out, said",
-    [
-        (3, "3 too long and left out."),
-        ({"IsSup needs 'output'": 2}, "2 left out (IsSup needs 'output')."),
-        ({}, "none left out."),
-    ],
+    parse_table("""
+3 | 3 too long and left out.
+{"IsSup needs 'output'": 2} | 2 left out (IsSup needs 'output').
+{} | none left out.
+"""),
 )
 def test_rows_left_out_are_counted_and_names_from_files_cannot_break_the_card(
     left_out, said
@@ -147,9 +134,9 @@ def test_rows_left_out_are_counted_and_names_from_files_cannot_break_the_card(
 @pytest.fixture
 def log(tmp_path):
     """Of a run in `out`."""
-    (tmp_path / "out" / "run").mkdir(parents=True)
-    write_json(tmp_path / "out" / "run" / "manifest.json", {"config": {"seed": 3}})
-    return tmp_path / "out" / "run" / "log.jsonl"
+    (tmp_path / "out/run").mkdir(parents=True)
+    write_json(tmp_path / "out/run/manifest.json", {"config": {"seed": 3}})
+    return tmp_path / "out/run/log.jsonl"
 
 
 def lines(*records):
@@ -174,7 +161,7 @@ def test_a_damaged_log_is_one_line(log, content):
 
 
 def test_tensorboard_reads_what_was_sent(log, capsys):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     log.write_text(lines(record(1, 2.0), record(2, 1.0)))
@@ -190,7 +177,7 @@ def test_tensorboard_reads_what_was_sent(log, capsys):
 
 def test_wandb_without_a_network(log, monkeypatch):
     """What is sent holds no key of the environment."""
-    pytest.importorskip("wandb", reason="wandb is not installed")
+    pytest.importorskip("wandb")
     key = "0123456789abcdef0123456789abcdef01234567"
     for name in ("WANDB_API_KEY", "OPENAI_API_KEY", "HF_TOKEN"):
         monkeypatch.setenv(name, key)
@@ -208,7 +195,9 @@ def test_wandb_without_a_network(log, monkeypatch):
 
 
 def test_undefined_numbers_are_left_out_and_held_out_ones_sent(log):
-    held = {"loss": 0.75, "groups": {"issup": {"n": 1, "loss": 0.5, "accuracy": 1.0}}}
+    held = json.loads(
+        '{"loss": 0.75, "groups": {"issup": {"n": 1, "loss": 0.5, "accuracy": 1.0}}}'
+    )
     log.write_text(
         lines(record(1, 3.0, norm=float("nan"), validation=held), record(2, 2.0))
     )
@@ -220,4 +209,5 @@ def test_undefined_numbers_are_left_out_and_held_out_ones_sent(log):
         "held_out/loss/issup",
         "held_out/accuracy/issup",
     }
-    assert (kept[1]["train/loss/isrel"], kept[1]["held_out/loss"]) == (6.0, 0.75)
+    assert kept[1]["train/loss/isrel"] == 6.0
+    assert kept[1]["held_out/loss"] == 0.75

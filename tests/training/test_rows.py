@@ -6,6 +6,7 @@ import pytest
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from json_files import parse_table
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 from refusals import refused
 
@@ -26,16 +27,14 @@ from selfrag.training.rows import (
 
 M = MASKED
 LAYOUT = TargetLayout(PROMPTING)
-GOOD = {
-    "id": "a",
-    "source": "nq/gold",
-    "instruction": "who?",
-    "target": [
-        {"token": "[Retrieval]"},
-        {"passage": {"id": "p", "title": "", "text": "T"}},
-        {"text": "me"},
-    ],
-}
+GOOD = dict(
+    parse_table("""
+id | a
+source | nq/gold
+instruction | who?
+target | [{"token": "[Retrieval]"}, {"passage": {"id": "p", "title": "", "text": "T"}}, {"text": "me"}]
+""")
+)
 
 anything = st.text(st.characters(exclude_categories=["Cs"]))
 words = anything.filter(str.strip)
@@ -127,7 +126,8 @@ def test_defect_24_a_passage_too_long_is_shortened_closed_and_counted():
     whole = LAYOUT.example(row(*target))
     short = TargetLayout(PROMPTING, max_length=len(whole) - 6).example(row(*target))
 
-    assert (whole.dropped_tokens, short.dropped_tokens) == (0, 6)
+    assert whole.dropped_tokens == 0
+    assert short.dropped_tokens == 6
     assert list(short.ids) == [
         1, ord("q"), IDS["[Retrieval]"], OPEN, *letters("\nab"), CLOSE, IDS["[Relevant]"], *letters("XY"), IDS["[Utility:5]"], EOS,  # noqa: E501
     ]  # fmt: skip
@@ -146,7 +146,8 @@ def test_a_short_passage_stays_whole_long_ones_share_the_room_and_nothing_else_i
         2,
         6,
     ]
-    assert (example.dropped_tokens, len(example)) == (12, 23)
+    assert example.dropped_tokens == 12
+    assert len(example) == 23
     with refused(r"'r7' needs 25 tokens .*10"):
         TargetLayout(PROMPTING, max_length=10).example(
             row("x" * 20, passage("long"), id="r7")

@@ -29,8 +29,7 @@ def held_out(stage):
 
 
 @pytest.mark.parametrize(
-    "most, threshold",
-    [(0.0, 4.5), (0.25, 3.0), (0.4, 3.0), (0.5, 1.0), (0.75, -0.5)],
+    "most, threshold", [(0.0, 4.5), (0.25, 3.0), (0.4, 3.0), (0.5, 1.0), (0.75, -0.5)]
 )
 def test_the_threshold_by_hand(most, threshold):
     assert threshold_for([0.0, 4.0, -1.0, 2.0], most) == threshold
@@ -58,8 +57,8 @@ def test_all_stages_in_one_command_which_resumes(tmp_path, monkeypatch, run_scri
 
     words = f"train_demo --rows {tmp_path}/rows --base {base} --out {tmp_path}/whole"
     assert run_script(*words.split())[0] == 0
-    whole = made(tmp_path / "whole" / "adapter")
-    before = made(tmp_path / "whole" / "annotated")
+    whole = made(tmp_path / "whole/adapter")
+    before = made(tmp_path / "whole/annotated")
     seeds = [stage["config"]["seed"] for stage in whole["stages"] if "config" in stage]
     assert seeds == [20, 21, 22, 23, 24, 24, 24]
     assert whole["stages"] == [
@@ -70,7 +69,7 @@ def test_all_stages_in_one_command_which_resumes(tmp_path, monkeypatch, run_scri
     for one, (*_, share) in zip((before, whole), script.PARTS, strict=True):
         assert one["calibration"]["taken"][1] <= share
 
-    weights = tmp_path / "whole" / "adapter" / "adapter_model.safetensors"
+    weights = tmp_path / "whole/adapter/adapter_model.safetensors"
     stamp = weights.stat().st_mtime_ns
     # the command again only finds what is there
     assert run_script(*words.split())[0] == 0

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 from families import save_base
-from json_files import read_json, write_json
+from json_files import parse_table, read_json, write_json
 from refusals import refused
-from trained import ROWS, config, interrupted, log, losses, same, train, write
+from trained import ROWS, config, interrupted, log, losses, same, write
 
 from selfrag.cli.main import main
 from selfrag.training.export import merge, save_adapter
@@ -23,134 +23,92 @@ def manifest(run_dir):
     return read_json(run_dir / "manifest.json")
 
 
-def test_defect_27_three_rows_train_and_the_loss_falls(base_dir, rows, tmp_path):
-    train(
-        rows,
-        base_dir,
-        tmp_path / "run",
-        config(epochs=20, learning_rate=1e-2, row_learning_rate=1e-2),
-    )
+def test_defect_27_three_rows_train_and_the_loss_falls(learn, tmp_path):
+    learn(epochs=20, learning_rate=1e-2, row_learning_rate=1e-2)
     records = log(tmp_path / "run")
 
     assert records[-1]["loss"] < 0.6 * records[0]["loss"]
     assert [record["step"] for record in records] == list(range(1, len(records) + 1))
-    assert {"text", "retrieve", "isrel", "issup", "isuse", "marker", "eos"} <= set(
-        records[0]["groups"]
-    )
+    groups = set("text retrieve isrel issup isuse marker eos".split())
+    assert groups <= set(records[0]["groups"])
     assert "[Relevant]" in {label for record in records for label in record["labels"]}
 
 
 def test_workers_and_smaller_loads_change_speed_and_memory_and_not_the_learning(
-    base_dir, rows, tmp_path
+    learn, tmp_path
 ):
     """The same weighted mean over the same rows, up to the rounding of bf16."""
     found = []
-    for number, more in enumerate(
-        ({"workers": 1}, {"workers": 2}, {"workers": 1, "load_tokens": 60})
-    ):
-        train(
-            rows,
-            base_dir,
-            tmp_path / str(number),
-            config(step_tokens=2000, epochs=3, **more),
-        )
-        found.append(losses(tmp_path / str(number)))
+    for more in ({"workers": 1}, {"workers": 2}, {"workers": 1, "load_tokens": 60}):
+        place = str(len(found))
+        learn(place, step_tokens=2000, epochs=3, **more)
+        found.append(losses(tmp_path / place))
     assert found[1] == pytest.approx(found[0], rel=0.02)
     assert found[2] == pytest.approx(found[0], rel=0.02)
 
 
-def test_a_second_stage_begins_where_the_first_ended(base_dir, rows, tmp_path):
-    quick = config(epochs=10, learning_rate=1e-2, row_learning_rate=1e-2)
-    train(rows, base_dir, tmp_path / "1", quick)
-    train(rows, base_dir, tmp_path / "2", quick, start=tmp_path / "1")
+def test_a_second_stage_begins_where_the_first_ended(learn, tmp_path):
+    quick = {"epochs": 10, "learning_rate": 1e-2, "row_learning_rate": 1e-2}
+    learn("1", **quick)
+    learn("2", start=tmp_path / "1", **quick)
     first, second = losses(tmp_path / "1"), losses(tmp_path / "2")
     assert second[0] == pytest.approx(first[-1], rel=0.2)
     assert second[0] < 0.8 * first[0]
     with refused(r"other inputs\.start"):
-        train(rows, base_dir, tmp_path / "2", quick, start=tmp_path / "2")
+        learn("2", start=tmp_path / "2", **quick)
     with refused("another model"):
-        train(
-            rows,
-            base_dir,
-            tmp_path / "3",
-            config(max_steps=1, method="full"),
-            start=tmp_path / "1",
-        )
+        learn("3", start=tmp_path / "1", max_steps=1, method="full")
     with refused("holds neither"):
-        train(
-            rows,
-            base_dir,
-            tmp_path / "3",
-            config(max_steps=1),
-            start=tmp_path / "nowhere",
-        )
+        learn("3", start=tmp_path / "nowhere", max_steps=1)
 
 
 def test_the_manifest_says_what_was_run_and_another_run_in_its_place_is_refused(
-    base_dir, rows, tmp_path
+    learn, rows, tmp_path
 ):
-    place = tmp_path / "run"
-    train(rows, base_dir, place, config(max_length=160, max_steps=1))
-    found = manifest(place)
-    assert (found["config"]["seed"], found["facts"]["rows"]) == (3, 3)
+    settings = {"max_length": 160, "max_steps": 1}
+    learn(**settings)
+    found = manifest(tmp_path / "run")
+    assert found["config"]["seed"] == 3
+    assert found["facts"]["rows"] == 3
     assert set(found["inputs"]) == {"rows", "base"}
     assert "torch" in found["versions"]
     with refused(r"other config\.learning_rate"):
-        train(
-            rows,
-            base_dir,
-            place,
-            config(max_length=160, max_steps=1, learning_rate=1e-5),
-        )
+        learn(learning_rate=1e-5, **settings)
+    write(rows, ROWS[:2])
     with refused(r"other inputs\.rows"):
-        train(
-            write(tmp_path / "other.jsonl", ROWS[:2]),
-            base_dir,
-            place,
-            config(max_length=160, max_steps=1),
-        )
+        learn(**settings)
 
 
-def test_full_fine_tuning_trains_everything(base_dir, rows, tmp_path):
+def test_full_fine_tuning_trains_everything(learn, base_dir):
     from transformers import AutoModelForCausalLM
 
-    trainee = train(
-        rows,
-        base_dir,
-        tmp_path / "run",
-        config(method="full", max_steps=2, learning_rate=1e-3),
-    )
-    original = AutoModelForCausalLM.from_pretrained(
-        base_dir, dtype=torch.bfloat16
-    ).state_dict()
+    trainee = learn(method="full", max_steps=2, learning_rate=1e-3)
+    original = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.bfloat16)
+    original = original.state_dict()
     vocabulary = len(original["model.embed_tokens.weight"])
     for name, parameter in trainee.weights.items():
-        assert not torch.equal(
-            parameter.detach()[:vocabulary], original[name].float()
-        ), name
-        assert torch.equal(
-            trainee.computed[name].detach(), parameter.detach().to(torch.bfloat16)
-        ), name
+        value = parameter.detach()
+        assert not torch.equal(value[:vocabulary], original[name].float()), name
+        computed = trainee.computed[name].detach()
+        assert torch.equal(computed, value.to(torch.bfloat16)), name
     assert list(trainee.rows) == ["embed_tokens.rows"]
 
 
-def test_a_run_goes_on_in_the_precision_it_began_with(
-    base_dir, rows, tmp_path, monkeypatch
-):
+def test_a_run_goes_on_in_the_precision_it_began_with(learn, tmp_path, monkeypatch):
     """Also on a machine for which `auto` is another one, and in bf16 where it began before that was a setting."""
-    settings, place = config(max_steps=2, precision="auto"), tmp_path / "run"
+    settings = {"max_steps": 2, "precision": "auto"}
     with monkeypatch.context() as patch:
         patch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-        train(rows, base_dir, place, settings)
-    found = manifest(place)
+        learn(**settings)
+    found = manifest(tmp_path / "run")
     assert found["config"]["precision"] == "fp32"
     assert "ATEN_CPU_CAPABILITY=avx2" in found["facts"]["precision"]
-    assert train(rows, base_dir, place, settings).causal.dtype == torch.float32
+    assert learn(**settings).causal.dtype == torch.float32
     with refused("precision"):
-        train(rows, base_dir, place, config(max_steps=2, precision="bf16"))
+        learn(max_steps=2, precision="bf16")
     del found["config"]["precision"]
-    write_json(place / "manifest.json", found)
-    assert train(rows, base_dir, place, settings).causal.dtype == torch.bfloat16
+    write_json(tmp_path / "run/manifest.json", found)
+    assert learn(**settings).causal.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -168,12 +126,12 @@ def test_a_run_goes_on_in_the_precision_it_began_with(
     ],
 )
 def test_settings_with_which_nothing_can_be_learned_are_refused(
-    base_dir, rows, tmp_path, changes, said
+    learn, tmp_path, changes, said
 ):
     if changes == {"device": "cuda"} and torch.cuda.is_available():
         pytest.skip("there is one here")
     with refused(re.escape(said)):
-        train(rows, base_dir, tmp_path / "run", config(**changes))
+        learn(**changes)
     assert not (tmp_path / "run").exists()
 
 
@@ -188,142 +146,94 @@ def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(
     settings = config(
         method=method, epochs=6, learning_rate=rate, row_learning_rate=rate
     )
-    fit(rows_of(rows, settings), base, tmp_path / "loop", settings)
-    fit_scaled(
-        rows_of(rows, settings),
-        base,
-        tmp_path / "scale",
-        settings,
-        Scale(micro_tokens=90),
-    )
+    made = rows_of(rows, settings)
+    fit(made, base, tmp_path / "loop", settings)
+    fit_scaled(made, base, tmp_path / "scale", settings, Scale(micro_tokens=90))
     loop, scaled = log(tmp_path / "loop"), log(tmp_path / "scale")
 
-    assert scaled[0]["loss"] == pytest.approx(
-        loop[0]["loss"], rel=1e-2 if method == "full" else 2e-3
-    )
-    assert [r["loss"] for r in scaled] == pytest.approx(
-        [r["loss"] for r in loop], rel=0.05
-    )
+    close = 1e-2 if method == "full" else 2e-3
+    assert scaled[0]["loss"] == pytest.approx(loop[0]["loss"], rel=close)
     assert scaled[-1]["loss"] < 0.9 * scaled[0]["loss"]
     for one, other in zip(loop, scaled, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=0.05)
         assert one["tokens"] == other["tokens"]
         assert one["rate"] == pytest.approx(other["rate"])
-        assert [group["n"] for group in one["groups"].values()] == [
-            group["n"] for group in other["groups"].values()
-        ]
+        counts = [[g["n"] for g in r["groups"].values()] for r in (one, other)]
+        assert counts[0] == counts[1]
 
 
-def test_attention_checkpointing_and_load_size_do_not_change_the_loss(
-    base_dir, rows, tmp_path
-):
-    settings = config(max_steps=2, learning_rate=5e-3, precision="fp32")
-    kinds = [
-        Scale(),
-        Scale(attention="sdpa"),
-        Scale(checkpointing=True),
-        Scale(micro_tokens=1),
-    ]
-    for number, scale in enumerate(kinds):
-        fit_scaled(
-            rows_of(rows, settings), base_dir, tmp_path / str(number), settings, scale
-        )
-        assert losses(tmp_path / str(number)) == pytest.approx(
+def test_attention_checkpointing_and_load_size_do_not_change_the_loss(learn, tmp_path):
+    settings = {"max_steps": 2, "learning_rate": 5e-3, "precision": "fp32"}
+    kinds = ({}, {"attention": "sdpa"}, {"checkpointing": True}, {"micro_tokens": 1})
+    for number, kind in enumerate(kinds):
+        place = str(number)
+        learn(place, Scale(**kind), **settings)
+        assert losses(tmp_path / place) == pytest.approx(
             losses(tmp_path / "0"), rel=1e-4
         )
     with refused(r"other config\.scale"):
-        fit_scaled(
-            rows_of(rows, settings),
-            base_dir,
-            tmp_path / "0",
-            settings,
-            Scale(micro_tokens=50),
-        )
+        learn("0", Scale(micro_tokens=50), **settings)
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_leaves_the_checkpoint(
-    base_dir, rows, tmp_path
+    learn, tmp_path
 ):
-    settings = config(
-        epochs=8, learning_rate=1e30, row_learning_rate=1e30, checkpoint_steps=1
-    )
+    settings = {"epochs": 8, "checkpoint_steps": 1}
+    settings |= dict.fromkeys(("learning_rate", "row_learning_rate"), 1e30)
     for name, scale in (("loop", None), ("scale", Scale())):
         with refused(r"step \d+: .*1e\+30"):
-            trained(rows_of(rows, settings), base_dir, tmp_path / name, settings, scale)
-    assert (tmp_path / "loop" / "checkpoint.pt").exists()
-    assert list((tmp_path / "scale" / "trainer").glob(f"checkpoint-*/{COMPLETE}"))
+            learn(name, scale, **settings)
+    assert (tmp_path / "loop/checkpoint.pt").exists()
+    assert list((tmp_path / "scale/trainer").glob(f"checkpoint-*/{COMPLETE}"))
 
 
 def test_two_processes_of_the_command_learn_what_one_learns(base_dir, rows, tmp_path):
     """DDP over gloo through `accelerate launch`: loads dealt to both, one gradient of the whole step."""
-    given = [
-        "epochs=4",
-        "step_tokens=300",
-        "precision=fp32",
-        "held_out=0.3",
-        "validate_steps=2",
-        "clip=0.5",
-    ]
-    given = [f"training.{one}" for one in given] + ["scale.micro_tokens=90"]
-    recipe = read_recipe("cpus").assigned(given)
-    fit_scaled(
-        rows_of(rows, recipe.config),
-        base_dir,
-        tmp_path / "alone",
-        recipe.config,
-        recipe.scale,
+    given = (
+        "epochs=4 step_tokens=300 precision=fp32 held_out=0.3 validate_steps=2 clip=0.5"
     )
+    given = [f"training.{one}" for one in given.split()] + ["scale.micro_tokens=90"]
+    recipe = read_recipe("cpus").assigned(given)
+    made, alone = rows_of(rows, recipe.config), tmp_path / "alone"
+    fit_scaled(made, base_dir, alone, recipe.config, recipe.scale)
     two = tmp_path / "two"
     command = f"train adapter {rows} --base {base_dir} -o {two} --processes 2".split()
     assert main([*command, "--recipe", "cpus", *(f"--set={one}" for one in given)]) == 0
-    assert (
-        manifest(two / "run")["config"]["processes"],
-        manifest(two / "run")["config"]["clip"],
-    ) == (2, 0.5)
+    settings = manifest(two / "run")["config"]
+    assert settings["processes"] == 2
+    assert settings["clip"] == 0.5
     assert list(two.glob("*/README.md"))
 
-    one, other = log(tmp_path / "alone"), log(two / "run")
-    assert [r["loss"] for r in other] == pytest.approx(
-        [r["loss"] for r in one], rel=2e-3
-    )
-    assert [r["groups"]["eos"]["n"] for r in other] == [
-        r["groups"]["eos"]["n"] for r in one
-    ]
-    looks = [
-        [r["validation"]["loss"] for r in records if "validation" in r]
-        for records in (one, other)
-    ]
-    assert len(looks[0]) == 2
-    assert looks[1] == pytest.approx(looks[0], rel=2e-3)
+    looks = []
+    for one, other in zip(log(alone), log(two / "run"), strict=True):
+        assert other["loss"] == pytest.approx(one["loss"], rel=2e-3)
+        assert other["groups"]["eos"]["n"] == one["groups"]["eos"]["n"]
+        if "validation" in one:
+            looks.append(one["validation"]["loss"])
+            assert other["validation"]["loss"] == pytest.approx(looks[-1], rel=2e-3)
+    assert len(looks) == 2
 
 
 @pytest.mark.parametrize(
     "settings, start, said",
-    [
-        ({}, "1", "merged checkpoint of the one before"),
-        ({"held_out": 0.34}, None, "held_out is for sharding = 'none'"),
-        ({"quantize": "nf4"}, None, "quantize = 'nf4' is for sharding = 'none'"),
-        ({}, None, r"tied embeddings .* take sharding = 'zero3' or 'none'"),
-    ],
+    parse_table("""
+{} | "1" | merged checkpoint of the one before
+{"held_out": 0.34} | null | held_out is for sharding = 'none'
+{"quantize": "nf4"} | null | quantize = 'nf4' is for sharding = 'none'
+{} | null | tied embeddings .* take sharding = 'zero3' or 'none'
+"""),
 )
-def test_what_shards_cannot_do_is_refused(
-    base_dir, rows, tmp_path, settings, start, said
-):
-    chosen, place = config(**settings), tmp_path / "run"
+def test_what_shards_cannot_do_is_refused(learn, tmp_path, settings, start, said):
     with refused(said):
-        fit_scaled(
-            rows_of(rows, chosen),
-            base_dir,
-            place,
-            chosen,
-            Scale(sharding="fsdp"),
-            start=start and tmp_path / start,
+        learn(
+            scale=Scale(sharding="fsdp"), start=start and tmp_path / start, **settings
         )
-    assert not place.exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_four_bits_learn_what_the_plain_base_learns_and_merge_into_it(tmp_path, rows):
     """QLoRA: the linear layers and nothing else are quantised, and what is exported knows nothing of it."""
-    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    pytest.importorskip("bitsandbytes")
     from bitsandbytes.nn import Linear4bit
     from transformers import AutoModelForCausalLM
 
@@ -331,28 +241,19 @@ def test_four_bits_learn_what_the_plain_base_learns_and_merge_into_it(tmp_path, 
     plain = config(epochs=6, learning_rate=3e-3, row_learning_rate=3e-3)
     settings = replace(plain, quantize="nf4")
     scale = Scale(micro_tokens=90, checkpointing=True)
-    found = fit_scaled(
-        rows_of(rows, settings), base, tmp_path / "nf4", settings, scale
-    ).trainee
-    assert same(
-        fit_scaled(
-            rows_of(rows, settings), base, tmp_path / "nf4", settings, scale
-        ).trainee,
-        found,
-    )
+    made, place = rows_of(rows, settings), tmp_path / "nf4"
+    found = fit_scaled(made, base, place, settings, scale).trainee
+    assert same(fit_scaled(made, base, place, settings, scale).trainee, found)
     fit_scaled(rows_of(rows, plain), base, tmp_path / "plain", plain, scale)
     quantised = [one for one in found.causal.modules() if isinstance(one, Linear4bit)]
     assert len(quantised) == 7 * found.causal.config.num_hidden_layers
     assert {one.weight.dtype for one in quantised} == {torch.uint8}
     assert all(value.dtype == torch.float32 for value in found.parameters.values())
-    assert losses(tmp_path / "nf4") == pytest.approx(
-        losses(tmp_path / "plain"), rel=0.05
-    )
+    assert losses(place) == pytest.approx(losses(tmp_path / "plain"), rel=0.05)
     adapter = save_adapter(found, tmp_path / "adapter")
     assert "quantization" not in (adapter / "adapter_config.json").read_text()
-    model = AutoModelForCausalLM.from_pretrained(
-        merge(base, adapter, tmp_path / "merged")
-    )
+    merged = merge(base, adapter, tmp_path / "merged")
+    model = AutoModelForCausalLM.from_pretrained(merged)
     assert not hasattr(model.config, "quantization_config")
 
 
@@ -388,13 +289,8 @@ def test_a_run_that_gets_worse_stops_and_keeps_its_best_also_if_interrupted(
 
     def split(tokenizer):
         found = made(tokenizer)
-        return PreparedRows(
-            found.examples[:2],
-            found.strata[:2],
-            found.inputs,
-            found.facts,
-            found.examples[2:],
-        )
+        kept = (found.examples[:2], found.strata[:2], found.inputs, found.facts)
+        return PreparedRows(*kept, found.examples[2:])
 
     with interrupted(monkeypatch, 5):
         trained(split, tiny_llama, place, settings, scale)
@@ -410,8 +306,6 @@ def test_a_run_that_gets_worse_stops_and_keeps_its_best_also_if_interrupted(
     assert kept["step"] == best
     again = trained(split, tiny_llama, place, settings, scale).trainee
     for found in (trainee, again):
-        assert all(
-            torch.equal(value, kept["parameters"][name])
-            for name, value in found.parameters.items()
-        )
+        for name, value in found.parameters.items():
+            assert torch.equal(value, kept["parameters"][name])
     assert log(place) == records

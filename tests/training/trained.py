@@ -1,12 +1,7 @@
 """Rows and settings for runs on tiny random models: a few steps, seconds."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,8 +9,7 @@ from lettered import passage, row
 
 from selfrag.reflection.labels import GROUPS
 from selfrag.training.journal import TrainingJournal
-from selfrag.training.model import Trainee
-from selfrag.training.rows import TrainingRow, write_rows
+from selfrag.training.rows import write_rows
 from selfrag.training.run import fit, rows_of
 from selfrag.training.settings import Lora, TrainingConfig
 
@@ -38,15 +32,15 @@ ROWS = [
 ]  # fmt: skip
 
 
-def write(path: Path, rows: list[TrainingRow] = ROWS) -> Path:
+def write(path, rows=ROWS):
     """The rows as a file."""
     write_rows(path, rows)
     return path
 
 
-def config(**changes: object) -> TrainingConfig:
+def config(**changes):
     """A small LoRA run, in bf16 on every machine; keyword arguments replace its settings."""
-    settings: dict[str, object] = {
+    settings = {
         "lora": Lora(rank=4, alpha=8),
         "step_tokens": 300,
         "epochs": 4,
@@ -56,30 +50,24 @@ def config(**changes: object) -> TrainingConfig:
     return TrainingConfig(**{**settings, **changes})  # type: ignore[arg-type]
 
 
-def train(
-    rows: Path,
-    base: Path,
-    run_dir: Path,
-    settings: TrainingConfig,
-    start: Path | None = None,
-) -> Trainee:
+def train(rows, base, run_dir, settings, start=None):
     """Train on a file of rows by the loop for one process."""
     return fit(rows_of(rows, settings), base, run_dir, settings, start=start)
 
 
-def log(run_dir: Path) -> list[dict[str, Any]]:
+def log(run_dir):
     """The records of a run."""
     return [
         json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()
     ]
 
 
-def losses(run_dir: Path) -> list[float]:
+def losses(run_dir):
     """Loss of each step of a run."""
     return [record["loss"] for record in log(run_dir)]
 
 
-def same(one: Trainee, other: Trainee) -> bool:
+def same(one, other):
     """Whether two models have the same trained numbers, bit for bit."""
     return all(
         torch.equal(value, other.parameters[name])
@@ -88,7 +76,7 @@ def same(one: Trainee, other: Trainee) -> bool:
 
 
 @contextmanager
-def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[None]:
+def interrupted(monkeypatch, step):
     """Ctrl-C after the record of this step."""
     original = TrainingJournal.log
 
