@@ -1,5 +1,6 @@
 """Chat templates are programs of strangers: honest ones give the text of transformers, hostile ones end in one line."""
 
+import json
 import time
 from dataclasses import replace
 
@@ -49,11 +50,9 @@ def tokenizer_with(template):
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_template_gives_the_text_of_transformers(name):
     tokenizer = tokenizer_with(HONEST[name])
-    options = {
-        "documents": [{"title": "T", "text": "é"}],
-        "extra": "x",
-        "add_generation_prompt": True,
-    }
+    options = json.loads(
+        '{"documents": [{"title": "T", "text": "é"}], "extra": "x", "add_generation_prompt": true}'
+    )
     expected = tokenizer.apply_chat_template(TURNS, tokenize=False, **options)
     assert render_chat(tokenizer, TURNS, **options) == expected
 

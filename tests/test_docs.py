@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
-    ROOT / "selfrag" / "demo" / "adapter" / "README.md",
+    ROOT / "selfrag/demo/adapter/README.md",
 ]
 BLOCK = re.compile(r"^```(?:bash|console|sh)\n(.*?)^```", flags=re.M | re.S)
 INLINE = re.compile(r"`((?:selfrag|critic|python|scripts/)[^`\n]* [^`\n]*)`")
@@ -30,7 +30,7 @@ GONE = re.compile(r"`([a-z_]+\.py)[^`]*`")
 
 def commands(page):
     """Lines of the page's shell blocks, and code within its sentences, that call our programs or scripts."""
-    text = page.read_text(encoding="utf-8")
+    text = page.read_text()
     lines = INLINE.findall(BLOCK.sub("", text))
     for block in BLOCK.findall(text):
         lines += block.replace("\\\n", " ").splitlines()
@@ -89,7 +89,7 @@ def test_a_script_that_is_gone_stands_at_the_commit_that_the_page_names(page, pr
     names = {Path(file).name for file in tracked}
     if not names:
         pytest.skip("no checkout")
-    text = page.read_text(encoding="utf-8")
+    text = page.read_text()
     made = set(re.findall(r"title=\"([^\"]+)\"", text))
     for script in set(GONE.findall(text)) - names - made:
         commit = re.search(rf"`{script}[^`]*`\s+of\s+commit\s+([0-9a-f]{{8}})", text)
@@ -102,29 +102,29 @@ def test_a_script_that_is_gone_stands_at_the_commit_that_the_page_names(page, pr
     "page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}"
 )
 def test_files_of_code_that_a_document_names_exist(page):
-    for file in CODE.findall(page.read_text(encoding="utf-8")):
+    for file in CODE.findall(page.read_text()):
         assert (ROOT / file).is_file(), file
 
 
 def test_the_front_page_leads_to_every_guide():
-    front = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    guides = (ROOT / "docs" / "guides").rglob("*.md")
+    front = (ROOT / "docs/index.md").read_text()
+    guides = (ROOT / "docs/guides").rglob("*.md")
     paths = [page.relative_to(ROOT / "docs").as_posix() for page in guides]
     assert [path for path in paths if f"({path})" not in front] == []
 
 
 def test_the_rooms_of_the_page_are_those_of_the_contract():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = settings["tool"]["importlinter"]["contracts"]
     [rooms] = [contract for contract in contracts if contract.get("exhaustive")]
-    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/explanation/architecture.md").read_text()
     shown = page.partition("```text\n")[2].partition("```")[0]
     assert shown.splitlines() == rooms["layers"][1:]  # without __main__
 
 
 # --- the README: in an empty folder, and as a newcomer would, from a clone, in a test marked slow -----------------
 
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "README.md").read_text()
 
 
 @pytest.mark.demo
@@ -148,7 +148,7 @@ def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path, process):
     script = f"set -e\n{made[1]}python scripts/tools/refresh_examples.py README.md\n{where}\n"
     done = process("bash", "-c", script, cwd=clone, env=clean, timeout=3000)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "80 degrees [1]" in (clone / "README.md").read_text(encoding="utf-8")
+    assert "80 degrees [1]" in (clone / "README.md").read_text()
     assert done.stdout.splitlines()[-1] == f"{clone}/selfrag/__init__.py {clone}/.venv"
 
 
@@ -162,8 +162,7 @@ def test_files_that_it_links_to_exist():
 
 
 def test_the_tests_that_the_security_page_names_are_there():
-    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    promises = page.partition("## How it is tested")[2]
+    promises = (ROOT / "SECURITY.md").read_text().partition("## How it is tested")[2]
     files = re.findall(r"`(tests/[\w/]+\.py)`", promises)
     assert len(files) > 20
     assert [name for name in files if not (ROOT / name).exists()] == []

@@ -9,32 +9,20 @@ from pathlib import Path
 
 import pytest
 import typer
+from json_files import parse_table
 
-HEAVY = {
-    "torch",
-    "vllm",
-    "faiss",
-    "spacy",
-    "transformers",
-    "datasets",
-    "peft",
-    "sentence_transformers",
-    "httpx",
-    "pyarrow",
-}
+HEAVY = set(
+    "torch vllm faiss spacy transformers datasets peft sentence_transformers httpx pyarrow".split()
+)
 LIMIT_SECONDS = 0.3
+OURS = ("selfrag", "critic", "retrieval")
 
-EDGES = (
-    "selfrag.training.",
-    "selfrag.engines.transformers",
-    "critic.student.training",
-    "critic.student.encoder_decoder",
-    "selfrag.demo.model",
-    "selfrag.extensions.web.search",
-    "selfrag.extensions.web.fetching",
-    "selfrag.extensions.frameworks.",
-    "retrieval.parquet_worker",
-    "selfrag.chat_template_worker",
+EDGES = tuple(
+    """
+selfrag.training. selfrag.engines.transformers critic.student.training critic.student.encoder_decoder
+selfrag.demo.model selfrag.extensions.web.search selfrag.extensions.web.fetching selfrag.extensions.frameworks.
+retrieval.parquet_worker selfrag.chat_template_worker
+""".split()
 )
 """Modules that are nothing without torch, httpx or a framework; the others reach them inside functions only."""
 
@@ -80,19 +68,12 @@ def test_importing_selfrag_and_its_help_load_next_to_nothing():
             break
     assert min(tries) < LIMIT_SECONDS
     assert code == 0
-    ours = {
-        name
-        for name in imported
-        if name.split(".")[0] in ("selfrag", "retrieval", "critic")
-    }
-    assert ours == {
-        "selfrag",
-        "selfrag.common",
-        "selfrag.common.own_packages",
-        "retrieval",
-    }
+    ours = {name for name in imported if name.split(".")[0] in OURS}
+    assert ours == set(
+        "selfrag selfrag.common selfrag.common.own_packages retrieval".split()
+    )
     assert {"numpy", "asyncio"}.isdisjoint(imported)
-    assert {"numpy", "selfrag.api", "selfrag.cli.ask", "selfrag.cli.eval"}.isdisjoint(
+    assert set("numpy selfrag.api selfrag.cli.ask selfrag.cli.eval".split()).isdisjoint(
         helped
     )
     assert "Answer a question" in shown
@@ -111,8 +92,7 @@ def test_help_lists_what_each_command_says_of_itself():
 
 
 def test_heavy_libraries_are_imported_at_the_edges_only():
-    modules = run(EVERYTHING_ELSE.format(edges=EDGES))
-    assert sorted(HEAVY.intersection(modules)) == []
+    assert sorted(HEAVY.intersection(run(EVERYTHING_ELSE.format(edges=EDGES)))) == []
 
 
 def test_the_front_doors_are_small_and_complete():
@@ -144,33 +124,16 @@ def test_issue_46_an_answer_loads_only_what_it_needs():
     transformers and torch: 64.
     """
     code, modules = run(ASK)
-    ours = {
-        name: file
-        for name, file in modules.items()
-        if name.split(".")[0] in ("selfrag", "retrieval", "critic")
-    }
+    ours = {name: file for name, file in modules.items() if name.split(".")[0] in OURS}
     assert code == 0
     assert len(ours) <= 64
-    assert (
-        sum(
-            len(Path(file).read_text(encoding="utf-8").splitlines())
-            for file in ours.values()
-        )
-        <= 16_100
-    )
-    unneeded = {
-        "retrieval.faiss_files",
-        "retrieval.tables",
-        "retrieval.words",
-        "retrieval.parquet",
-        "selfrag.decoding.trace_reading",
-    }
-    unneeded |= {
-        "selfrag.decoding.option_scoring",
-        "selfrag.engines.grammars",
-        "selfrag.reflection.inputs",
-    }
-    assert unneeded.isdisjoint(ours)
+    lines = sum(len(Path(file).read_text().splitlines()) for file in ours.values())
+    assert lines <= 16_100
+    unneeded = """
+retrieval.faiss_files retrieval.tables retrieval.words retrieval.parquet selfrag.decoding.trace_reading
+selfrag.decoding.option_scoring selfrag.engines.grammars selfrag.reflection.inputs
+"""
+    assert set(unneeded.split()).isdisjoint(ours)
     assert not any("milvus" in name for name in ours)
 
 
@@ -213,52 +176,49 @@ selfrag sweep rows.jsonl -o new | selfrag ablate rows.jsonl -o new
 """
 
 
-def test_what_is_not_there_is_refused_before_anything_is_loaded(tmp_path):
+def test_what_is_not_there_is_refused_before_anything_is_loaded(tmp_path, process):
     """A model, an encoder or torch takes seconds to minutes; these lines take as long as --help."""
     lines = {
         f"{start.strip()} {option}": said
         for start in re.split(r"[|\n]", STARTS.strip())
         for said, option in NOWHERE.items()
-    } | {
-        "selfrag judge answerability Who? --passage x --model nowhere": "no model at",
-        "selfrag judge answerability Who? --passage x --engine http://127.0.0.1:9": "no server at",
-        "selfrag eval judge run --load-judge true --index nowhere": "no index at nowhere",
-        "selfrag interpret run rows.jsonl -o new --model nowhere": "no model at",
-        "selfrag eval run rows.jsonl -o full": "full is a file; name a folder",
-        "selfrag train adapter rows.jsonl -o new --base nowhere": "no model at",
-        "selfrag train merge new --base nowhere -o merged": "no model at",
-        "selfrag ask Who? --trace full": "give --replace",
-        "selfrag ask --conversation nowhere": "nowhere: cannot be read",
-        "selfrag ask Who? --index words:nowhere,demo": "no index at nowhere",
-        "selfrag index build nowhere.md -o new": "nowhere.md: cannot be read",
-        "selfrag index build a.md -o full": "full is a file",
-        "selfrag index build a.md -o new --encoder ./nowhere": "no encoder directory",
-        "selfrag index sync new nowhere.md --encoder ./nowhere": "no encoder directory",
-        "selfrag index sync new nowhere.md": "nowhere.md: cannot be read",
-        "selfrag index add nowhere a.md": "no index at",
-        "selfrag index search nowhere Who?": "no index at",
-        "critic sample pairs.jsonl -o new --index nowhere": "no index at nowhere",
-        "critic augment pairs.jsonl --critic lexical -o new --index nowhere": "no index",
-        "critic train rows.jsonl --base nowhere -o new": "no model at",
-        "critic eval rows.jsonl --base nowhere": "no model at",
-        "critic agree a.jsonl b.jsonl -o full": "give --replace",
-    }
+    } | dict(
+        parse_table("""
+selfrag judge answerability Who? --passage x --model nowhere | no model at
+selfrag judge answerability Who? --passage x --engine http://127.0.0.1:9 | no server at
+selfrag eval judge run --load-judge true --index nowhere | no index at nowhere
+selfrag interpret run rows.jsonl -o new --model nowhere | no model at
+selfrag eval run rows.jsonl -o full | full is a file; name a folder
+selfrag train adapter rows.jsonl -o new --base nowhere | no model at
+selfrag train merge new --base nowhere -o merged | no model at
+selfrag ask Who? --trace full | give --replace
+selfrag ask --conversation nowhere | nowhere: cannot be read
+selfrag ask Who? --index words:nowhere,demo | no index at nowhere
+selfrag index build nowhere.md -o new | nowhere.md: cannot be read
+selfrag index build a.md -o full | full is a file
+selfrag index build a.md -o new --encoder ./nowhere | no encoder directory
+selfrag index sync new nowhere.md --encoder ./nowhere | no encoder directory
+selfrag index sync new nowhere.md | nowhere.md: cannot be read
+selfrag index add nowhere a.md | no index at
+selfrag index search nowhere Who? | no index at
+critic sample pairs.jsonl -o new --index nowhere | no index at nowhere
+critic augment pairs.jsonl --critic lexical -o new --index nowhere | no index
+critic train rows.jsonl --base nowhere -o new | no model at
+critic eval rows.jsonl --base nowhere | no model at
+critic agree a.jsonl b.jsonl -o full | give --replace
+""")
+    )
     (tmp_path / "a.md").write_text("Bees make honey.")
     (tmp_path / "full").write_text("kept")
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED, json.dumps(list(lines))],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
+    done = process(
+        sys.executable, "-c", REFUSED, json.dumps([*lines]), check=True, cwd=tmp_path
     )
     for line, (code, said, heavy) in json.loads(done.stdout).items():
         assert (code, heavy, said.count("\n")) == (2, [], 1), (line, said)
         assert lines[line] in said, line
 
 
-OURS = ("selfrag", "critic", "retrieval")
-LOADERS = {"import_module", "__import__", "resolve_name", "EntryPoint", "run_module"}
+LOADERS = set("import_module __import__ resolve_name EntryPoint run_module".split())
 """Functions that import a module by its name."""
 MAY_LOAD = {
     "selfrag/__init__.py",
@@ -280,16 +240,12 @@ def hidden_imports(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if re.fullmatch(rf"({'|'.join(OURS)})[.\w]*:\w[.\w]*", node.value):
                 hidden.append(f"{node.lineno}: {node.value}")
-        elif (
-            isinstance(node, ast.Call)
-            and ast.unparse(node.func).split(".")[-1] in LOADERS
-        ):
+        elif isinstance(node, ast.Call):
             name = node.args[0] if node.args else None
-            foreign = (
-                isinstance(name, ast.Constant)
-                and str(name.value).split(".")[0] not in OURS
-            )
-            if not foreign:
+            written = isinstance(name, ast.Constant)
+            if ast.unparse(node.func).split(".")[-1] in LOADERS and not (
+                written and str(name.value).split(".")[0] not in OURS
+            ):
                 hidden.append(f"{node.lineno}: {ast.unparse(node)}")
     return hidden
 
@@ -303,7 +259,7 @@ def test_no_module_of_ours_is_imported_by_a_string():
     ):
         name = path.relative_to(root).as_posix()
         if name not in MAY_LOAD and (
-            lines := hidden_imports(ast.parse(path.read_text(encoding="utf-8")))
+            lines := hidden_imports(ast.parse(path.read_text()))
         ):
             hidden[name] = lines
     assert hidden == {}
@@ -311,18 +267,18 @@ def test_no_module_of_ours_is_imported_by_a_string():
 
 @pytest.mark.parametrize(
     "code, hides",
-    [
-        ('import_module("selfrag.api")', True),
-        ('importlib.import_module(f"selfrag.{name}")', True),
-        ('pkgutil.resolve_name("critic.cases:Case")', True),
-        ("resolve_name(PLACES[name])", True),
-        ('__import__("retrieval.search")', True),
-        ('EntryPoint("x", "selfrag.api:SelfRAG", "y").load()', True),
-        ('PLACES = {"x": "selfrag.api:SelfRAG"}', True),
-        ('import_module("vllm.platforms")', False),
-        ('registered("selfrag.models", name)', False),
-        ('"""selfrag: a library"""', False),
-    ],
+    {
+        'import_module("selfrag.api")': True,
+        'importlib.import_module(f"selfrag.{name}")': True,
+        'pkgutil.resolve_name("critic.cases:Case")': True,
+        "resolve_name(PLACES[name])": True,
+        '__import__("retrieval.search")': True,
+        'EntryPoint("x", "selfrag.api:SelfRAG", "y").load()': True,
+        'PLACES = {"x": "selfrag.api:SelfRAG"}': True,
+        'import_module("vllm.platforms")': False,
+        'registered("selfrag.models", name)': False,
+        '"""selfrag: a library"""': False,
+    }.items(),
 )
 def test_what_counts_as_an_import_by_a_string(code, hides):
     assert bool(hidden_imports(ast.parse(code))) is hides

@@ -20,7 +20,7 @@ OURS = ("selfrag", "retrieval", "critic")
 
 def imports_of(path):
     """Module and name of each import of ours, functions included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from ((node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
@@ -49,20 +49,19 @@ def test_every_name_is_there_and_documented():
     assert sorted(interface._HOMES) == sorted(interface.__all__)
     for name in interface.__all__:
         assert getattr(interface, name) is not None
-    page = (ROOT / "docs/reference/extending.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/extending.md").read_text()
     documented = "".join(re.findall(r"^\| (`.*?) \|", page, re.M))
-    names = set(re.findall(r"`(\w+)", documented))
-    assert names == set(interface.__all__)
+    assert set(re.findall(r"`(\w+)", documented)) == set(interface.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         _ = interface.nothing
 
 
 def test_no_new_import_passes_the_interface_by():
-    listed = LIST.read_text(encoding="utf-8").splitlines()
+    listed = LIST.read_text().splitlines()
     assert sorted(exceptions() - set(listed)) == []
     assert listed == sorted(listed)
 
 
 if __name__ == "__main__":
-    listed = set(LIST.read_text(encoding="utf-8").splitlines())
+    listed = set(LIST.read_text().splitlines())
     LIST.write_text("".join(f"{line}\n" for line in sorted(listed & exceptions())))

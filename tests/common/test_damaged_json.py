@@ -112,6 +112,7 @@ def test_issue_19_items_have_no_halves_of_characters(tmp_path):
     row = '{"id": "\\udc00", "task": "short_qa", "answers": [], "instruction": "Who\\ud83d?"}\n'
     (tmp_path / "rows.jsonl").write_text(row)
     (item,) = read_items(tmp_path / "rows.jsonl", item_of)
-    assert (item.id, item.instruction) == ("\ufffd", "Who\ufffd?")
+    assert item.id == "\ufffd"
+    assert item.instruction == "Who\ufffd?"
     (tmp_path / "rows.json").write_text('[{"id": "\\udc00\\ud83d\\ude00"}]')
     assert read_items(tmp_path / "rows.json", dict) == [{"id": "\ufffd\U0001f600"}]

@@ -28,7 +28,7 @@ def test_prompts_are_those_of_the_tokenizer_of_transformers(folder):
     for text in TEXTS:
         assert left.codec.encode(text) == right.codec.encode(text)
         assert left.codec.encode_surface(text) == right.codec.encode_surface(text)
-    for name in ("bos_token_id", "eos_token_id", "unk_token_id", "special_tokens_map"):
+    for name in "bos_token_id eos_token_id unk_token_id special_tokens_map".split():
         assert getattr(ours, name) == getattr(theirs, name)
     assert ours.get_chat_template() == theirs.chat_template
 

@@ -23,7 +23,7 @@ from selfrag.loading import load_tokenizer
 def test_a_checkpoint_comes_back_from_its_gguf(tiny_llama, tmp_path, kind, far):
     convert(GGUFFile.open(write_gguf(tiny_llama, tmp_path / "m.gguf", kind)), tmp_path)
     config, expected = (read_json(p / "config.json") for p in (tmp_path, tiny_llama))
-    for name in ("hidden_size", "vocab_size", "head_dim", "tie_word_embeddings"):
+    for name in "hidden_size vocab_size head_dim tie_word_embeddings".split():
         assert config[name] == expected[name]
     with TensorFiles(tmp_path) as ours, TensorFiles(tiny_llama) as theirs:
         assert set(ours) == set(theirs)

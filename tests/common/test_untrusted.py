@@ -37,7 +37,7 @@ def test_no_text_makes_json_or_a_file_unencodable(text):
 
 
 @pytest.mark.parametrize("token", control_tokens.HOSTILE)
-@pytest.mark.parametrize("form", ["{}", "x{}y", "{0}{0}", "[{}]", "<{}>"])
+@pytest.mark.parametrize("form", "{} x{}y {0}{0} [{}] <{}>".split())
 def test_every_known_marker_is_broken_whatever_is_around_it(token, form):
     for written in (token, token.translate(control_tokens.WIDE), token.swapcase()):
         sent = unmarked(form.format(written))
@@ -64,7 +64,8 @@ def test_ordinary_text_and_own_wording_stay_and_a_bracket_that_is_not_closed_is_
         "a || b; x[0] = -1",
     ):
         assert unmarked(text) == text
-    assert (unmarked("a<|im_"), unmarked("[IN")) == ("a< |im_", "[ IN")
+    assert unmarked("a<|im_") == "a< |im_"
+    assert unmarked("[IN") == "[ IN"
     own = "Judge as <guardian>: [yes/no]"
     assert markers(own) == {"<guardian>", "[yes/no]"}
     assert unmarked(f"{own} <s>", markers(own)) == f"{own} < s>"
@@ -72,21 +73,7 @@ def test_ordinary_text_and_own_wording_stay_and_a_bracket_that_is_not_closed_is_
 
 @pytest.mark.parametrize(
     "unit",
-    [
-        "<",
-        "[",
-        "|",
-        ">",
-        "<|",
-        "[1",
-        "~]",
-        "|a",
-        "\u200b>",
-        "<c1",
-        "\ufe0f",
-        "a",
-        "[Document ",
-    ],
+    "<\n[\n|\n>\n<|\n[1\n~]\n|a\n\u200b>\n<c1\n\ufe0f\na\n[Document ".split("\n"),
 )
 @pytest.mark.parametrize("function", [unmarked, printable])
 def test_the_time_is_linear(growth, function, unit):

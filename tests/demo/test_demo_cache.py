@@ -133,7 +133,7 @@ def test_a_full_disk_is_one_line_that_names_the_way_out(tmp_path, error):
         publish(tmp_path / "thing", lambda draft: pytest.fail("started"), needs=2**60)
     (tmp_path / "cache").write_text("I am a file")
     with pytest.raises(UserError, match=r"cache.*SELFRAG_CACHE"):
-        publish(tmp_path / "cache" / "thing", lambda draft: None)
+        publish(tmp_path / "cache/thing", lambda draft: None)
 
 
 def test_drafts_of_killed_processes_are_removed_when_they_are_old(tmp_path):
@@ -165,7 +165,7 @@ print((publish(Path(sys.argv[1]), build) / "file").read_text())
 
 
 def test_processes_that_start_at_once_build_once_and_wait_for_it(tmp_path):
-    target, log = tmp_path / "cache" / "thing", tmp_path / "log"
+    target, log = tmp_path / "cache/thing", tmp_path / "log"
     command = [sys.executable, "-c", SLOW, str(target), str(log)]
     children = [
         subprocess.Popen(command, stdout=-1, stderr=-1, text=True) for _ in range(3)
@@ -185,7 +185,7 @@ def test_processes_that_start_at_once_build_once_and_wait_for_it(tmp_path):
         tmp_path / "killed",
         lambda draft: (draft / "file").write_text("second") and None,
     )
-    assert (tmp_path / "killed" / "file").read_text() == "second"
+    assert (tmp_path / "killed/file").read_text() == "second"
 
 
 def test_weights_that_were_not_measured_are_told_of(tmp_path, monkeypatch, capsys):
@@ -219,8 +219,10 @@ def test_articles_become_passages_with_stable_ids_long_ones_in_parts(
     write_json(tmp_path / "cuts.json", cuts_of(file))
     monkeypatch.setattr(download, "CUTS", tmp_path / "cuts.json")
     short, *long, last = passages(file)
-    assert (short.id, short.text) == ("wiki-00000", "A short one.")
-    assert (last.id, last.text) == ("wiki-00002", "Ends here. 最后")
+    assert short.id == "wiki-00000"
+    assert short.text == "A short one."
+    assert last.id == "wiki-00002"
+    assert last.text == "Ends here. 最后"
     assert [passage.id for passage in long] == [
         "wiki-00001",
         "wiki-00001-2",

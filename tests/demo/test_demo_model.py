@@ -71,10 +71,7 @@ def test_adapters_are_whole_and_small_and_name_no_place_of_a_machine():
         path for folder in adapter_paths().values() for path in folder.iterdir()
     ):
         if path.suffix in {".md", ".json"}:
-            assert (
-                re.search(r"(?<![\w./:])/\w+/", path.read_text(encoding="utf-8"))
-                is None
-            ), path
+            assert re.search(r"(?<![\w./:])/\w+/", path.read_text()) is None, path
 
 
 def weights(folder):

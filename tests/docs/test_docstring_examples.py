@@ -30,9 +30,7 @@ def modules():
         for file in (ROOT / room).rglob("*.py")
     ]
     with_example = [
-        file.relative_to(ROOT)
-        for file in files
-        if ">>> " in file.read_text(encoding="utf-8")
+        file.relative_to(ROOT) for file in files if ">>> " in file.read_text()
     ]
     return sorted(
         ".".join(file.with_suffix("").parts).removesuffix(".__init__")

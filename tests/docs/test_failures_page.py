@@ -7,13 +7,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "reference" / "failures.md"
+PAGE = ROOT / "docs/reference/failures.md"
 _ROW = re.compile(r"\| `(tests/[\w/]+\.py)::(\w+)` \|$")
 
 
 def _rows() -> list[str]:
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    rows = [line for line in lines if line.startswith("| ")]
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     return rows[1:]  # without the header
 
 
@@ -21,7 +20,7 @@ def test_every_row_names_a_test_that_exists():
     for row in _rows():
         match = _ROW.search(row)
         assert match, f"no test at the end of: {row}"
-        module = ast.parse((ROOT / match[1]).read_text(encoding="utf-8"))
+        module = ast.parse((ROOT / match[1]).read_text())
         functions = {
             node.name
             for node in ast.walk(module)

@@ -10,7 +10,7 @@ nbformat = pytest.importorskip("nbformat", reason="notebooks need the extra dev"
 nbclient = pytest.importorskip("nbclient", reason="notebooks need the extra dev")
 pytest.importorskip("ipywidgets", reason="notebooks need the extra notebooks")
 
-FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
+FOLDER = Path(__file__).parents[2] / "docs/notebooks"
 MOVED = """
 print(shown.value)
 sliders["threshold"].value = 1.0
@@ -54,9 +54,8 @@ def test_it_is_valid_without_outputs_and_paths_of_a_machine(path):
         for cell in book.cells
         if cell.get("outputs") or cell.get("execution_count")
     ]
-    text = path.read_text(encoding="utf-8")
-    assert not re.search(r"(?<![\w.])/(?:root|home|tmp)/", text)
-    assert f"({path.name})" in (FOLDER / "index.md").read_text(encoding="utf-8")
+    assert not re.search(r"(?<![\w.])/(?:root|home|tmp)/", path.read_text())
+    assert f"({path.name})" in (FOLDER / "index.md").read_text()
 
 
 @pytest.mark.demo

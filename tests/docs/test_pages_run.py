@@ -1,5 +1,6 @@
 """Every example of the documentation is run: here, by the test named in `ELSEWHERE`, or it says why it is not."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,18 +10,16 @@ from scripts.tools import refresh_examples
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-ELSEWHERE = {
-    "guides/intrinsics/dialects.md": "tests/extensions/granite/test_docs_granite.py",
-    "guides/intrinsics/executors.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "guides/intrinsics/flows.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "guides/intrinsics/training.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "guides/intrinsics/using.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "guides/reports.md": "tests/evaluation/test_reports.py",
-    "guides/running.md": "tests/evaluation/test_runner.py",
-}
+ELSEWHERE = json.loads("""{"guides/intrinsics/dialects.md": "tests/extensions/granite/test_docs_granite.py",
+ "guides/intrinsics/executors.md": "tests/intrinsics/test_docs_intrinsics.py",
+ "guides/intrinsics/flows.md": "tests/intrinsics/test_docs_intrinsics.py",
+ "guides/intrinsics/training.md": "tests/intrinsics/test_docs_intrinsics.py",
+ "guides/intrinsics/using.md": "tests/intrinsics/test_docs_intrinsics.py",
+ "guides/reports.md": "tests/evaluation/test_reports.py",
+ "guides/running.md": "tests/evaluation/test_runner.py"}""")
 """Pages whose examples need more than an empty folder, and the test that runs them."""
 PAGES = {
-    path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
+    path.relative_to(DOCS).as_posix(): path.read_text()
     for path in sorted(DOCS.rglob("*.md"))
     if "records" not in path.parts
 }
@@ -28,7 +27,7 @@ SLOW = {
     "tutorials/train-your-own.md",
     *(
         f"guides/{name}.md"
-        for name in ("training", "scale", "dgen", "retrieval", "documents")
+        for name in "training scale dgen retrieval documents".split()
     ),
 }
 """Pages that train models and build indexes for minutes."""
@@ -48,7 +47,7 @@ def test_the_examples_of_a_page_run(name, tmp_path, programs):
 def test_pages_that_run_elsewhere_are_there_and_their_test_names_them():
     for name, test in ELSEWHERE.items():
         assert name in PAGES
-        assert Path(name).stem in (ROOT / test).read_text(encoding="utf-8"), (
+        assert Path(name).stem in (ROOT / test).read_text(), (
             f"{test} does not run {name}"
         )
 

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/explanation/papers.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/explanation/papers.md").read_text()
 ROW = re.compile(r"^\| (.+?) \| (right|partly|missing) \| (.*?) \| (.*?) \|$", re.M)
 FILE = re.compile(r"`([\w./-]+(?:\.(?:py|toml)|/))`")
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "guides" / "scale.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "guides/scale.md").read_text()
 COSTS = PAGE[PAGE.index("## What an index costs") :]
 
 
@@ -22,7 +22,7 @@ def test_the_measured_rates_stand_in_the_results():
         "retrieval.md": ("825 / 43", "3,385 / 162", "80.7", "78 bytes", "22 min"),
     }
     for name, values in places.items():
-        text = (DOCS / "results" / name).read_text(encoding="utf-8")
+        text = (DOCS / "results" / name).read_text()
         for value in values:
             assert value in text, (name, value)
             assert value.split(" ")[0] in COSTS or value == "80.7"

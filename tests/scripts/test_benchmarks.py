@@ -92,7 +92,9 @@ def test_a_fixed_length_ends_nowhere_but_at_its_budget():
     engine = Recording(scripted, ending=99)
     ticket = engine.submit(Generate((1, 2), 3, stop_ids=(9,)))
     [(done, result)] = engine.step()
-    assert (done, result.token_ids, result.finish) == (ticket, (7, 9, 99), Finish.STOP)
+    assert done == ticket
+    assert result.token_ids == (7, 9, 99)
+    assert result.finish == Finish.STOP
 
 
 def test_what_an_engine_does_not_return_is_missing():
@@ -154,10 +156,11 @@ def test_a_step_that_fails_or_takes_too_long_stops_no_other(
     assert "| bad | failed with code 2: " in page
     assert "| slow | stopped after 0 s | " in page
     assert "| late | no time was left for it | 0 |" in page
-    assert page == (tmp_path / "out" / "gpu.md").read_text() + "\n"
+    assert page == (tmp_path / "out/gpu.md").read_text() + "\n"
     for words, said in ((["--step", "x"], "--step"), (["--items", "no"], "no")):
         code, _, error = run_script("gpu", "run", *where, *words)
-        assert (code, error.count("\n")) == (2, 1)
+        assert code == 2
+        assert error.count("\n") == 1
         assert said in error
 
 

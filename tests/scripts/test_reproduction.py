@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tiny
 import typer
-from json_files import write_lines
+from json_files import parse_table, write_lines
 from refusals import refused
 from table5 import CHOOSE, CITE, CLAIM
 
@@ -54,8 +54,7 @@ def understood(words):
     else:
         node = typer.main.get_command({"selfrag": app, "critic": critic}[program])
     while isinstance(node, typer.core.TyperGroup):
-        context = typer.Context(node)
-        node = node.get_command(context, words.pop(0))
+        node = node.get_command(typer.Context(node), words.pop(0))
     return dict(node.make_context(program, words).params)
 
 
@@ -103,26 +102,21 @@ def test_mauve_has_features_of_a_model_with_an_owner():
     assert Judges().features == "openai-community/gpt2-large"
 
 
-def test_factscore_is_the_official_tools_and_sentences_are_another_figure(
-    samples,
-):
+def test_factscore_is_the_official_tools_and_sentences_are_another_figure(samples):
     """Audit P9: the tool runs between two commands of ours."""
     place = Place({"biographies": samples["biographies"]}, Path("runs"))
     write, tool, read = judging(row("selfrag-7b"), place, Judges())
-    assert (write[2], write[-1]) == ("facts", "--write=runs/selfrag-7b-facts.jsonl")
+    assert write[2] == "facts"
+    assert write[-1] == "--write=runs/selfrag-7b-facts.jsonl"
     assert tool[:3] == ["python", "-m", "factscore.factscorer"]
-    assert (read[2], read[-1]) == (
-        "facts",
-        "--read=runs/selfrag-7b-facts_factscore_output.json",
-    )
+    assert read[2] == "facts"
+    assert read[-1] == "--read=runs/selfrag-7b-facts_factscore_output.json"
     assert not judging(row("ret-chatgpt"), place, Judges())
 
 
-def test_files_of_another_length_than_the_papers_are_refused(
-    samples,
-):
+def test_files_of_another_length_than_the_papers_are_refused(samples):
     with refused(
-        r"has 3 rows, and popqa is measured on 1,399: long tail, fewer than 100 views",
+        r"has 3 rows, and popqa is measured on 1,399: long tail, fewer than 100 views"
     ):
         check_counts(samples)
     check_counts({"pubhealth": samples["pubhealth"]})  # the paper gives no number
@@ -137,10 +131,8 @@ def test_the_long_tail_has_fewer_than_100_views(tmp_path, run_script):
     code, _, error = run_script(
         *f"data long-tail {tmp_path}/test.tsv -o {tmp_path}/out.jsonl".split()
     )
-    assert (code, "1 row has s_pop < 100, and the paper's are 1,399" in error) == (
-        2,
-        True,
-    )
+    assert code == 2
+    assert "1 row has s_pop < 100, and the paper's are 1,399" in error
 
 
 def test_the_published_training_rows_are_read_as_they_are(tmp_path, run_script):
@@ -150,7 +142,8 @@ def test_the_published_training_rows_are_read_as_they_are(tmp_path, run_script):
         {"instruction": "Where?", "input": "x", "output": output, "dataset_name": "nq"},
         7,
     )
-    assert (row.id, row.instruction) == ("nq-7", "Where?\n\n### Input:\nx")
+    assert row.id == "nq-7"
+    assert row.instruction == "Where?\n\n### Input:\nx"
     evidence = TargetEvidence(Passage("passage", "In France.", "Paris"))
     relevant, answer = TargetToken("[Relevant]"), TargetText("A city [of light].")
     assert row.target == (
@@ -193,7 +186,8 @@ def test_every_command_of_every_table_is_understood(name, run_script, tmp_path):
     lines = [
         shlex.split(line[2:]) for line in said.splitlines() if line.startswith("$ ")
     ]
-    assert (code, len(lines)) == (0, len(TABLES[name].steps))
+    assert code == 0
+    assert len(lines) == len(TABLES[name].steps)
     standins = {"files": tmp_path, "out": tmp_path, "grader_url": "http://a.b/v1"}
     standins |= {**VARIABLES, **TABLES[name].variables, **STANDINS}
     lines += TABLES[name].commands({**standins, **TABLES[name].rehearsal})
@@ -215,7 +209,7 @@ def test_commands_read_the_data_of_the_papers(run_script):
         domains = re.findall(
             r"mtrag-human/retrieval_tasks/(\w+)/\1_rewrite", printed(name)
         )
-        assert domains == ["clapnq", "cloud", "fiqa", "govt"]
+        assert domains == "clapnq cloud fiqa govt".split()
         assert "--corpus data/mt-rag-benchmark/corpora/passage_level " in printed(name)
     memory, ablations, pubhealth, asqa = [
         line for line in printed("selfrag-3a").splitlines() if line.startswith("$ ")
@@ -234,9 +228,9 @@ def test_commands_read_the_data_of_the_papers(run_script):
 def test_what_no_table_has_is_refused(run_script, tmp_path):
     for arguments, message in (
         (["print", "selfrag-9"], "unknown table 'selfrag-9'"),
-        (["print", "selfrag-3a", "--set", "models=x"], "unknown variable 'models'"),
-        (["print", "selfrag-3a", "--set", "model"], "give NAME=VALUE"),
-        (["print", "selfrag-2", "--set", "row=nope"], "row='nope'"),
+        ("print selfrag-3a --set models=x".split(), "unknown variable 'models'"),
+        ("print selfrag-3a --set model".split(), "give NAME=VALUE"),
+        ("print selfrag-2 --set row=nope".split(), "row='nope'"),
         (["report", "--out", tmp_path], "holds no table that was run"),
         (
             ["run", "interpret", "--out", tmp_path],
@@ -270,7 +264,8 @@ def test_the_key_of_factscore_is_checked_and_its_cost_told_first(tmp_path, run_s
         (f"python3 --factscore-key {tmp_path}/empty", "empty holds a key"),
     ):
         code, said, error = run_script("reproduce_selfrag", *f"{line} {more}".split())
-        assert (code, said) == (2, "")  # before anything is answered
+        assert code == 2
+        assert said == ""  # before anything is answered
         assert message in error
     write_lines(
         tmp_path / "facts.jsonl", [{"output": "He was born. He died."}, {"output": ""}]
@@ -286,21 +281,23 @@ def test_the_key_of_factscore_is_checked_and_its_cost_told_first(tmp_path, run_s
     assert words[words.index("--openai_key") + 1] == "K"
 
 
-ENTRIES = {
-    "selfrag-2": ["selfrag-2"],
-    "selfrag-3a": ["selfrag-3a", "selfrag-3a-memory"],
-    "selfrag-3b": ["selfrag-3b"],
-    "selfrag-3c": ["selfrag-3c"],
-    "selfrag-4": ["selfrag-4"],
-    "selfrag-5": ["selfrag-5"],
-    "intrinsics-2-7": ["intrinsics-2-4", "intrinsics-5-7"],
-    "intrinsics-3-2": ["intrinsics-3-2"],
-    "intrinsics-8": ["intrinsics-8"],
-    "intrinsics-9-10": ["intrinsics-9", "intrinsics-10"],
-    "intrinsics-11-16": ["intrinsics-11-16"],
-    "intrinsics-12-13": ["intrinsics-12", "intrinsics-13"],
-    "interpret": ["interpret"],
-}
+ENTRIES = dict(
+    parse_table("""
+selfrag-2 | ["selfrag-2"]
+selfrag-3a | ["selfrag-3a", "selfrag-3a-memory"]
+selfrag-3b | ["selfrag-3b"]
+selfrag-3c | ["selfrag-3c"]
+selfrag-4 | ["selfrag-4"]
+selfrag-5 | ["selfrag-5"]
+intrinsics-2-7 | ["intrinsics-2-4", "intrinsics-5-7"]
+intrinsics-3-2 | ["intrinsics-3-2"]
+intrinsics-8 | ["intrinsics-8"]
+intrinsics-9-10 | ["intrinsics-9", "intrinsics-10"]
+intrinsics-11-16 | ["intrinsics-11-16"]
+intrinsics-12-13 | ["intrinsics-12", "intrinsics-13"]
+interpret | ["interpret"]
+""")
+)
 """Table to its entries in `published.toml`."""
 
 
@@ -346,8 +343,7 @@ def test_every_printed_step_runs_and_every_column_holds_a_number(
     out = tmp_path_factory.getbasetemp() / "rehearsal"
     code, _, error = run_script(*f"reproduce rehearse {name} --out {out}".split())
     assert code == 0, error
-    text = (out / "report.md").read_text(encoding="utf-8")
-    section = text.partition(f"## {TABLES[name].title}")[2]
+    section = (out / "report.md").read_text().partition(f"## {TABLES[name].title}")[2]
     assert section.count("|")
     assert not list(find_empty_places(section))
     for entry in ENTRIES[name]:
@@ -356,13 +352,13 @@ def test_every_printed_step_runs_and_every_column_holds_a_number(
 
 
 def test_a_figure_is_within_its_tolerance_or_not():
-    for published_figure, ours, left_out, verdict in (
-        (54.9, 55.9, "", "within"),
-        (54.9, 53.8, "", "outside"),
-        (None, 50.0, "of 3 items", "not comparable"),
-        (None, 50.0, "", "not published"),
-        (54.9, None, "", "not measured"),
-    ):
+    for published_figure, ours, left_out, verdict in parse_table("""
+54.9 | 55.9 | "" | within
+54.9 | 53.8 | "" | outside
+null | 50.0 | of 3 items | not comparable
+null | 50.0 | "" | not published
+54.9 | null | "" | not measured
+"""):
         estimate = None if ours is None else Estimate(ours, ours - 4.0, ours + 4.0, 100)
         cell = Check("popqa", "em", published_figure, estimate, 1.0, left_out)
         assert cell.verdict == verdict
@@ -377,7 +373,7 @@ def test_a_figure_is_within_its_tolerance_or_not():
 
 @pytest.mark.engine
 def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path, run_script, monkeypatch):
-    pytest.importorskip("rouge_score", reason="rouge-score is not installed")
+    pytest.importorskip("rouge_score")
 
     step = "scripts.reproduction.reproduce_selfrag.run_step"
     monkeypatch.setattr(step, lambda words: main(words[1:]))
