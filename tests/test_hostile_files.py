@@ -38,87 +38,61 @@ from selfrag.training.reports import CHECKPOINT, track, write_card
 from selfrag.training.rows import parse_row
 
 MUTATIONS = int(os.environ.get("SELFRAG_MUTATIONS", "60"))
-PASSAGE = {"id": "p", "title": "T", "text": "Rome is a city."}
-TALK = [
-    {"role": "user", "content": "Who wrote it?"},
-    {"role": "assistant", "content": "Goethe. In 1808."},
-]
-ASKED = {"id": "i", "dataset": "d", "conversation": TALK[:1], "documents": [PASSAGE]}
-SAID = ASKED | {"conversation": TALK}
-SPAN = {
-    "response_begin": 0,
-    "response_end": 7,
-    "doc_id": "p",
-    "doc_begin": 0,
-    "doc_end": 4,
-}
-QUESTION = {
-    "question": "Which?",
-    "choices": {"text": ["a", "b"], "label": ["A", "B"]},
-    "answerKey": "B",
-}
-MIXED = [
-    *(
-        {"task": task, "id": "i", "instruction": "Who?", "answers": ["Ann"]}
-        for task in ("short_qa", "long_form")
-    ),
-    {
-        "task": "list",
-        "id": "i",
-        "instruction": "Who?",
-        "answers": [["Ann"], ["Bob", "Rob"]],
-        "passages": [PASSAGE],
-    },
-    {
-        "task": "x",
-        "id": "i",
-        "instruction": "?",
-        "label": "B",
-        "options": ["x", "y"],
-        "support": ["T"],
-        "topic": "t",
-    },
-]
-PUBLIC = {
-    "questions": {
-        "id": 3,
-        "possible_answers": '["a", "b"]',
-        "question": "?",
-        "ctxs": [PASSAGE],
-    },
-    "claims": {"claim": "It is.", "label": "SUPPORTS", "docs": [PASSAGE]},
-    "choices": QUESTION,
-    "biographies": {"topic": "Ann", "input": "Tell me."},
-    "ambiguous": {
-        "question": "?",
-        "qa_pairs": [{"short_answers": ["a"]}],
-        "annotations": [{"long_answer": "a."}],
-    },
-    "lists": {"question": "?", "answer_list": [{"answer_text": "a", "aliases": ["b"]}]},
-}
 SAMPLES = Path(__file__).parent / "critic" / "sources" / "samples"
-REPLY = {
-    "outcome": "labelled",
-    "label": "Relevant",
-    "raw": "x",
-    "requests": 1,
-    "distribution": [0.5, 0.5],
-}
-INDEX = {
-    "passages": 2,
-    "corpus": "c",
-    "encoder": {
-        "name": "e",
-        "fingerprint": "f",
-        "dim": 8,
-        "precision": "float32",
-        "source": "s",
-    },
-    "template": {},
-    "files": {"a": 3},
-    "added": [{"name": "parts/2-segment", "passages": 1, "corpus": "d"}],
-    "language": "en",
-}
+VALUES = json.loads("""{
+"index manifest": [{"passages": 2, "corpus": "c", "template": {}, "files": {"a": 3}, "language": "en",
+    "encoder": {"name": "e", "fingerprint": "f", "dim": 8, "precision": "float32", "source": "s"},
+    "added": [{"name": "parts/2-segment", "passages": 1, "corpus": "d"}]}],
+"reply of a teacher": [{"outcome": "labelled", "label": "Relevant", "raw": "x", "requests": 1,
+    "distribution": [0.5, 0.5]}],
+"training row": [{"id": "i", "source": "s", "instruction": "?",
+    "target": [{"token": "[Relevant]"}, {"passage": PASSAGE}]}],
+"critic row": [{"id": "i", "group": "IsRel", "instruction": "?", "evidence": PASSAGE, "label": "Relevant"}],
+"pair": [{"id": "i", "instruction": "?", "output": "a", "gold_passages": [PASSAGE]}],
+"evaluation row": [
+    {"task": "short_qa", "id": "i", "instruction": "Who?", "answers": ["Ann"]},
+    {"task": "long_form", "id": "i", "instruction": "Who?", "answers": ["Ann"]},
+    {"task": "list", "id": "i", "instruction": "Who?", "answers": [["Ann"], ["Bob", "Rob"]], "passages": [PASSAGE]},
+    {"task": "x", "id": "i", "instruction": "?", "label": "B", "options": ["x", "y"], "support": ["T"],
+     "topic": "t"}],
+"published row": [
+    {"id": 3, "possible_answers": "[\\"a\\", \\"b\\"]", "question": "?", "ctxs": [PASSAGE]},
+    {"claim": "It is.", "label": "SUPPORTS", "docs": [PASSAGE]},
+    {"question": "Which?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"},
+    {"topic": "Ann", "input": "Tell me."},
+    {"question": "?", "qa_pairs": [{"short_answers": ["a"]}], "annotations": [{"long_answer": "a."}]},
+    {"question": "?", "answer_list": [{"answer_text": "a", "aliases": ["b"]}]}],
+"record of a run": [{"id": "i", "text": "a", "cited": ["p"], "read": [], "retrieved": true, "segments": [["a", null]],
+    "usage": {"requests": 1}}],
+"rewrite": [{ASKED, "rewrite": "Who?", "changed": true, "relevant": ["p"]}],
+"answerability": [{ASKED, "label": "answerable"}],
+"hallucination": [{SAID, "label_level": "sentence", "sentences": [{"begin": 0, "end": 7, "label": "faithful"}]}],
+"citation": [{SAID, "documents": [{"doc_id": "p", "text": "Text."}],
+    "citations": [{"response_begin": 0, "response_end": 7, "doc_id": "p", "doc_begin": 0, "doc_end": 4}]}],
+"certainty": [{ASKED, "answer": "a", "score": 0.5, "right": true}],
+"forms of a teacher": [{"temperature": 1.0, "passage": {"bees": {"title": "Bees", "text": "Bees make honey."}},
+    "form": [{"name": "isrel", "task": "Judge.", "fields": ["Instruction", "Evidence"], "question": "Rating:",
+        "label": [{"surface": "[1]", "name": "Relevant", "meaning": "It helps."},
+                  {"surface": "[0]", "name": "Irrelevant", "meaning": "It does not."}],
+        "example": [{"instruction": "Who?", "passage": "bees", "label": "Relevant"}]}]}],
+"conversation": [{TALK, "documents": [PASSAGE]}],
+"run manifest": [{"identity": {"a": 1},
+    "files": {"set": {"path": "x", "settings": {"sha256": "s", "task": {"preset": ""}}}}}],
+"training manifest": [{"config": {"lora": {"rank": 4}, "seed": 3}, "inputs": {"rows": "r", "base": "b"},
+    "facts": {"rows": 3, "tokens": 9, "rows_left_out": {"x": 1}, "held_out": 1}}],
+"training log": [{"step": 1, "tokens": 9, "seconds": 2.0, "norm": 0.5, "rate": 1.0, "loss": 1.0, GROUPS,
+    "labels": {"[Relevant]": {"n": 1}}, "validation": {"loss": 1.0, GROUPS}}],
+"records": [{"id": "i", "scores": {"f1": [1.0, 1.0]}, "error": null}]
+}"""
+.replace("ASKED", 'EVIDENCE, "conversation": [{"role": "user", "content": "Who wrote it?"}]')
+.replace("SAID", 'EVIDENCE, "conversation": [TURNS]')
+.replace("EVIDENCE", '"id": "i", "dataset": "d", "documents": [PASSAGE]')
+.replace("TALK", '"messages": [TURNS]')
+.replace("TURNS", '{"role": "user", "content": "Who wrote it?"}, {"role": "assistant", "content": "Goethe. In 1808."}')
+.replace("GROUPS", '"groups": {"isrel": {"n": 2, "loss": 0.5, "accuracy": 1.0}}')
+.replace("PASSAGE", '{"id": "p", "title": "T", "text": "Rome is a city."}')
+)  # fmt: skip
+"""Samples by the names of their readers, and of kinds of files."""
 
 
 def listed(*names):
@@ -157,27 +131,7 @@ def recipe(tables):
     return [made.table(name) for name in GENERATOR.tables]
 
 
-GROUPS = {"isrel": {"n": 2, "loss": 0.5, "accuracy": 1.0}}
 TOKENIZER = byte_level_tokenizer(reflection=True)
-FORMS = {
-    "temperature": 1.0,
-    "passage": {"bees": {"title": "Bees", "text": "Bees make honey."}},
-    "form": [
-        {
-            "name": "isrel",
-            "task": "Judge.",
-            "fields": ["Instruction", "Evidence"],
-            "question": "Rating:",
-            "label": [
-                {"surface": "[1]", "name": "Relevant", "meaning": "It helps."},
-                {"surface": "[0]", "name": "Irrelevant", "meaning": "It does not."},
-            ],
-            "example": [
-                {"instruction": "Who?", "passage": "bees", "label": "Relevant"}
-            ],
-        }
-    ],
-}
 
 
 def toml(value):
@@ -192,58 +146,52 @@ def toml(value):
 
 
 def forms(values):
-    text = toml({"x": values}) if not isinstance(values, dict) else ""
-    for key, value in dict(values if text == "" else {}).items():
-        text += f"{json.dumps(key)} = {toml(value)}\n"
-    return TeacherForms.parse(text, "forms.toml", verbatim=False)
+    tables = values if isinstance(values, dict) else {"x": values}
+    lines = [f"{json.dumps(key)} = {toml(value)}" for key, value in tables.items()]
+    return TeacherForms.parse("\n".join(lines), "forms.toml", verbatim=False)
 
 
 def card_of(path):
     """The model card of a run, of which one file is mutated, and its figures on a board."""
-    log, manifest = path.parent / "log.jsonl", path.parent / "manifest.json"
-    if not log.exists():
-        log.write_text("")
-    if not manifest.exists():
-        manifest.write_text('{"config": {}}')
+    for name, content in (("log.jsonl", ""), ("manifest.json", '{"config": {}}')):
+        if not (path.parent / name).exists():
+            (path.parent / name).write_text(content)
     track(path.parent, lambda step, figures: None)
     recorded(path.parent)
     return write_card(path.parent, path.parent, CHECKPOINT, base="b", recipe="cpu")
 
 
+def critic_card(path):
+    return read_card(path.parent, TOKENIZER)
+
+
+VALUES["recipe"] = [dict(read_recipe(name).tables) for name in ("paper", "gpu")]
+VALUES["source row"] = listed(
+    "oasst_trees.jsonl", "kilt_wow.jsonl", "open_instruct.jsonl", "arc.jsonl"
+)
 READERS = {
-    "index manifest": (lambda values: validate(IndexManifest, values, "manifest.json"), [INDEX]),
-    "recipe": (recipe, [dict(read_recipe(name).tables) for name in ("paper", "gpu")]),
-    "reply of a teacher": (lambda values: validate(TeacherReply, values), [REPLY]),
-    "training row": (
-        parse_row,
-        [{"id": "i", "source": "s", "instruction": "?", "target": [{"token": "[Relevant]"}, {"passage": PASSAGE}]}]
-    ),
-    "critic row": (
-        parse_labelled,
-        [{"id": "i", "group": "IsRel", "instruction": "?", "evidence": PASSAGE, "label": "Relevant"}]
-    ),
-    "pair": (parse_pair, [{"id": "i", "instruction": "?", "output": "a", "gold_passages": [PASSAGE]}]),
-    "evaluation row": (lambda row: task_of(item_of(row)), MIXED),
-    "published row": (public, list(PUBLIC.values())),
-    "source row": (paired, listed("oasst_trees.jsonl", "kilt_wow.jsonl", "open_instruct.jsonl", "arc.jsonl")),
-    "record of a run": (Output.from_record, [{"id": "i", "text": "a", "cited": ["p"], "read": [], "retrieved": True,
-                                             "segments": [["a", None]], "usage": {"requests": 1}}]),
-    "rewrite": (parser("query_rewrite"), [ASKED | {"rewrite": "Who?", "changed": True, "relevant": ["p"]}]),
-    "answerability": (parser("answerability"), [ASKED | {"label": "answerable"}]),
-    "hallucination": (
-        parser("hallucination_detection"),
-        [SAID | {"label_level": "sentence", "sentences": [{"begin": 0, "end": 7, "label": "faithful"}]}]
-    ),
-    "citation": (parser("citation_generation"), [SAID | {"documents": [{"doc_id": "p", "text": "Text."}],
-                                                         "citations": [SPAN]}]),
-    "forms of a teacher": (forms, [FORMS]),
-    "certainty": (parse_certainty, [ASKED | {"answer": "a", "score": 0.5, "right": True}])
-}  # fmt: skip
+    "index manifest": lambda values: validate(IndexManifest, values, "manifest.json"),
+    "recipe": recipe,
+    "reply of a teacher": lambda values: validate(TeacherReply, values),
+    "training row": parse_row,
+    "critic row": parse_labelled,
+    "pair": parse_pair,
+    "evaluation row": lambda row: task_of(item_of(row)),
+    "published row": public,
+    "source row": paired,
+    "record of a run": Output.from_record,
+    "rewrite": parser("query_rewrite"),
+    "answerability": parser("answerability"),
+    "hallucination": parser("hallucination_detection"),
+    "citation": parser("citation_generation"),
+    "forms of a teacher": forms,
+    "certainty": parse_certainty,
+}
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_issue_48_mutated_values_are_read_or_refused_in_one_line(name):
-    read, samples = READERS[name]
+    read, samples = READERS[name], VALUES[name]
     rng = random.Random(48)
     for sample in samples:
         read(sample)
@@ -251,62 +199,27 @@ def test_issue_48_mutated_values_are_read_or_refused_in_one_line(name):
         assert "\n" not in refusal(read, mutate(rng, rng.choice(samples)))
 
 
+VALUES["card of a critic"] = [
+    read_json(Path(critic.demo.__file__).parent / "adapter" / "critic.json")
+]
+VALUES["card of the published critic"] = [
+    {"format": "released", "instructions": dict.fromkeys(INSTRUCTED, "Judge.")}
+]
 FILES = {
-    "conversation": (
-        "talk.json",
-        read_conversation,
-        {"messages": TALK, "documents": [PASSAGE]},
-    ),
-    "run manifest": (
-        MANIFEST,
-        lambda path: items_of(path.parent, "set"),
-        {
-            "identity": {"a": 1},
-            "files": {
-                "set": {
-                    "path": "x",
-                    "settings": {"sha256": "s", "task": {"preset": ""}},
-                }
-            },
-        },
-    ),
-    "training manifest": (
-        "manifest.json",
-        card_of,
-        {
-            "config": {"lora": {"rank": 4}, "seed": 3},
-            "inputs": {"rows": "r", "base": "b"},
-            "facts": {"rows": 3, "tokens": 9, "rows_left_out": {"x": 1}, "held_out": 1},
-        },
-    ),
-    "training log": (
-        "log.jsonl",
-        card_of,
-        {"step": 1, "tokens": 9, "seconds": 2.0, "norm": 0.5, "rate": 1.0}
-        | {"loss": 1.0, "groups": GROUPS, "labels": {"[Relevant]": {"n": 1}}}
-        | {"validation": {"loss": 1.0, "groups": GROUPS}},
-    ),
-    "card of a critic": (
-        "critic.json",
-        lambda path: read_card(path.parent, TOKENIZER),
-        read_json(Path(critic.demo.__file__).parent / "adapter" / "critic.json"),
-    ),
-    "card of the published critic": (
-        "critic.json",
-        lambda path: read_card(path.parent, TOKENIZER),
-        {"format": "released", "instructions": dict.fromkeys(INSTRUCTED, "Judge.")},
-    ),
-    "records": (
-        "set.jsonl",
-        read_records,
-        {"id": "i", "scores": {"f1": [1.0, 1.0]}, "error": None},
-    ),
+    "conversation": ("talk.json", read_conversation),
+    "run manifest": (MANIFEST, lambda path: items_of(path.parent, "set")),
+    "training manifest": ("manifest.json", card_of),
+    "training log": ("log.jsonl", card_of),
+    "card of a critic": ("critic.json", critic_card),
+    "card of the published critic": ("critic.json", critic_card),
+    "records": ("set.jsonl", read_records),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_issue_48_mutated_files_are_read_or_refused_in_one_line(tmp_path, name):
-    file, read, sample = FILES[name]
+    file, read = FILES[name]
+    [sample] = VALUES[name]
     rng = random.Random(48)
     for _ in range(MUTATIONS):
         (tmp_path / file).write_text(json.dumps(mutate(rng, sample)) + "\n")

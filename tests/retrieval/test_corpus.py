@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
+from tables import each
 
-from retrieval import Corpus, Passage, UserError, add_files, build_index, open_index
+from retrieval import Corpus, Passage, add_files, build_index, open_index
 from retrieval.build import compact_index, remove_passages
 from retrieval.conditions import Condition, allowed_rows
 from retrieval.corpus import FILE, Place, Row
@@ -36,48 +38,46 @@ def test_what_goes_in_comes_out_in_order(tmp_path_factory, passages):
     assert corpus[1:] == passages[1:]
 
 
-def test_rows_are_found_across_record_batches(tmp_path):
+def test_rows_are_found_across_record_batches():
     passages = [
         Passage(f"p{n}", f"text {n} " + "x" * (3_000_000 * (n % 1000 == 7)))
         for n in range(5000)
     ]
-    corpus = build_corpus(passages, tmp_path / "c")
+    corpus = build_corpus(passages, "c")
     assert len(corpus) == 5000
-    for row in (0, 7, 8, 2047, 2048, 4095, 4096, 4999):
+    for row in (7, 2047, 2048, 4999):
         assert corpus[row] == passages[row]
     assert list(corpus) == passages
     with pytest.raises(IndexError, match="row 5000 of a corpus of 5000"):
         corpus[5000]
 
 
-def test_the_file_is_memory_mapped_and_opens_as_a_dataset(tmp_path, animals):
+def test_the_file_is_memory_mapped_and_opens_as_a_dataset(animals):
     import pyarrow as pa
     from datasets import Dataset
 
-    build_corpus(
-        [Passage(str(n), "word " * 2000) for n in range(2000)], tmp_path / "big"
-    )
+    build_corpus([Passage(str(n), "word " * 2000) for n in range(2000)], "big")
     before = pa.total_allocated_bytes()
-    corpus = Corpus.open(tmp_path / "big")
+    corpus = Corpus.open("big")
     assert corpus[1999].id == "1999"
     assert pa.total_allocated_bytes() - before < 1_000_000
-    build_corpus(animals, tmp_path / "c")
-    dataset = Dataset.from_file(str(tmp_path / "c" / FILE))
+    build_corpus(animals, "c")
+    dataset = Dataset.from_file(f"c/{FILE}")
     assert dataset[2]["text"] == animals[2].text
     assert dataset.column_names == ["id", "title", "text"]
 
 
-def test_the_digest_follows_the_content(tmp_path, animals):
-    cut = [Passage("a", "b", "cd")], [Passage("a", "bc", "d")]
-    corpora = [
-        build_corpus(rows, tmp_path / str(n))
-        for n, rows in enumerate([animals, animals[::-1], *cut])
-    ]
-    assert len({corpus.digest for corpus in corpora}) == 4
-    assert (
-        build_corpus(animals, tmp_path / "again").digest
-        == Corpus.open(tmp_path / "0").digest
+def test_the_digest_follows_the_content(animals):
+    different = (
+        animals,
+        animals[::-1],
+        [Passage("a", "b", "cd")],
+        [Passage("a", "bc", "d")],
     )
+    corpora = [build_corpus(rows, str(n)) for n, rows in enumerate(different)]
+    digests = {corpus.digest for corpus in corpora}
+    assert len(digests) == 4
+    assert build_corpus(animals, "again").digest in digests
 
 
 @pytest.mark.parametrize(
@@ -93,182 +93,138 @@ def test_the_digest_follows_the_content(tmp_path, animals):
     ],
 )
 def test_bad_passages_are_refused_and_nothing_is_left(tmp_path, passages, fault):
-    with pytest.raises(UserError, match=fault):
-        build_corpus(passages, tmp_path / "c")
+    with refused(fault):
+        build_corpus(passages, "c")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_foreign_places_are_not_written_over(tmp_path, animals):
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter1.tex").write_text("precious")
-    places = {
-        "thesis": r"holds other files \(chapter1.tex\)",
-        "thesis/chapter1.tex": "is a file",
-    }
-    for place, fault in (places | {"thesis/chapter1.tex/c": "cannot write"}).items():
-        with pytest.raises(UserError, match=fault):
-            build_corpus(animals, tmp_path / place)
-    assert (tmp_path / "thesis" / "chapter1.tex").read_text() == "precious"
+def test_foreign_places_are_not_written_over(animals):
+    Path("thesis").mkdir()
+    chapter = Path("thesis/chapter1.tex")
+    chapter.write_text("precious")
+    for place, fault in (
+        (chapter.parent, r"holds other files \(chapter1.tex\)"),
+        (chapter, "is a file"),
+        (chapter / "c", "cannot write"),
+    ):
+        with refused(fault):
+            build_corpus(animals, place)
+    assert chapter.read_text() == "precious"
 
 
-def test_ids_that_share_a_hash_are_told_apart(tmp_path, monkeypatch):
+def test_ids_that_share_a_hash_are_told_apart(monkeypatch):
     monkeypatch.setattr(
         "retrieval.corpus_writing.hash", lambda identifier: 7, raising=False
     )
     rows = [Row(Passage(str(n), "text"), Place("a.jsonl", n + 1)) for n in range(5)]
-    assert len(build_corpus(rows, tmp_path / "c")) == 5
-    with pytest.raises(UserError, match=r"a\.jsonl:3: id '2' .* a\.jsonl:3"):
-        build_corpus([*rows, rows[2]], tmp_path / "c")
+    assert len(build_corpus(rows, "c")) == 5
+    with refused(r"a\.jsonl:3: id '2' .* a\.jsonl:3"):
+        build_corpus([*rows, rows[2]], "c")
 
 
-ROWS = [
-    {
-        "id": "a",
-        "text": "honey one",
-        "year": 2019,
-        "lang": "en",
-        "score": 1,
-        "open": True,
-        "tags": ["x", "y z"],
-    },
-    {
-        "id": "b",
-        "text": "honey two",
-        "year": 2020,
-        "lang": "de",
-        "score": 2.5,
-        "open": False,
-        "note": "=1+1",
-    },
-    {
-        "id": "c",
-        "text": "honey three",
-        "year": 2021,
-        "lang": "en",
-        "score": None,
-        "mixed": 3,
-    },
-    {"id": "d", "text": "honey four", "lang": "", "mixed": "three", "open": True},
-]
+ROWS = """
+{"id": "a", "text": "honey one", "year": 2019, "lang": "en", "score": 1, "open": true, "tags": ["x", "y z"]}
+{"id": "b", "text": "honey two", "year": 2020, "lang": "de", "score": 2.5, "open": false, "note": "=1+1"}
+{"id": "c", "text": "honey three", "year": 2021, "lang": "en", "score": null, "mixed": 3}
+{"id": "d", "text": "honey four", "lang": "", "mixed": "three", "open": true}
+"""
 
 
-def jsonl(file, rows):
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
+def jsonl(name, rows):
+    Path(name).write_text(rows.strip())
+    return Path(name)
 
 
 @pytest.fixture
-def corpus(tmp_path):
-
-    return build_corpus(
-        read_files([jsonl(tmp_path / "rows.jsonl", ROWS)]), tmp_path / "corpus"
-    )
+def corpus():
+    return build_corpus(read_files([jsonl("rows.jsonl", ROWS)]), "corpus")
 
 
-def test_columns_that_hold_no_value_are_counted(tmp_path):
-    rows = [
-        {"id": "a", "text": "one " * 500, "parts": {"x": 1}, "size": 1 << 70},
-        {"id": "b", "text": "two", "parts": [["x"]], "none": None, "empty": ""},
-    ]
+def test_columns_that_hold_no_value_are_counted():
+    first = f'{{"id": "a", "text": "{"one " * 500}", "parts": {{"x": 1}}, "size": {1 << 70}}}'
+    second = '{"id": "b", "text": "two", "parts": [["x"]], "none": null, "empty": ""}'
     report = ReadReport()
-    list(read_files([jsonl(tmp_path / "a.jsonl", rows)], report=report))
+    list(read_files([jsonl("a.jsonl", f"{first}\n{second}")], report=report))
     skipped = [part.what for part in report.skipped]
     assert skipped == ["column parts of 2 rows", "column size of 1 row"]
 
 
-@pytest.mark.parametrize(
-    "condition, ids",
-    [
-        ("year>=2020", "bc"),
-        ("year=2019.0", "a"),
-        ("year in [2019, 2021]", "ac"),
-        ("lang=en", "ac"),
-        ("lang in [de, fr]", "b"),
-        ("mixed=3", "c"),
-        ("mixed=three", "d"),
-        ('note="=1+1"', "b"),
-        ("tags has x", "a"),
-        ("tags has y z", "a"),
-        ("tags has y", ""),
-        ("id in [a, d]", "ad"),
-    ],
-)
+CONDITIONS = """
+year>=2020 → b c
+year=2019.0 → a
+year in [2019, 2021] → a c
+lang=en → a c
+lang in [de, fr] → b
+mixed=3 → c
+mixed=three → d
+note="=1+1" → b
+tags has x → a
+tags has y z → a
+tags has y →
+id in [a, d] → a d
+"""
+
+
+@each("condition, ids", CONDITIONS)
 def test_conditions(corpus, condition, ids):
-    assert (
-        "".join(
-            one.id
-            for one, met in zip(corpus, allowed_rows(corpus, [condition]), strict=True)
-            if met
-        )
-        == ids
-    )
+    met = allowed_rows(corpus, [condition]).nonzero()[0]
+    assert [corpus[int(row)].id for row in met] == ids.split()
 
 
-@pytest.mark.parametrize(
-    "condition, fault",
-    [
-        ("title=", "give a condition such as"),
-        ("year", "give a condition such as year>=2020"),
-        ("year>=abc", "column 'year' holds numbers; >= cannot compare them with abc"),
-        ("lang<3", "column 'lang' holds texts; < cannot compare them with 3"),
-        (
-            "nothing=1",
-            "no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, tags, year",
-        ),
-        ("__import__('os').system('true')>=1", "no column"),
-    ],
-)
+WRONG = """
+title= → give a condition such as
+year → give a condition such as year>=2020
+year>=abc → column 'year' holds numbers; >= cannot compare them with abc
+lang<3 → column 'lang' holds texts; < cannot compare them with 3
+nothing=1 → no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, tags, year
+__import__('os').system('true')>=1 → no column
+"""
+
+
+@each("condition, fault", WRONG)
 def test_a_wrong_condition_is_one_line(corpus, condition, fault):
-    with pytest.raises(UserError) as caught:
+    with refused(fault):
         allowed_rows(corpus, [condition])
-    assert fault in str(caught.value)
-    with pytest.raises(UserError, match="operator='eval'"):
+    with refused("operator='eval'"):
         allowed_rows(corpus, [Condition("year", "eval", (1,))])
 
 
-def test_columns_are_bounded_and_rows_before_the_first_value_have_none(tmp_path):
+def test_columns_are_bounded_and_rows_before_the_first_value_have_none():
     rows = [
         Row(Passage(str(n), "text"), Place("x", n), {f"c{n}": n} if n > 5 else {})
         for n in range(3000)
     ]
-    corpus = build_corpus(rows, tmp_path / "c")
+    corpus = build_corpus(rows, "c")
     assert len(corpus.columns()) == 256
     assert allowed_rows(corpus, ["c7=7"]).nonzero()[0].tolist() == [7]
 
 
 def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_change(
-    tmp_path, encoder
+    encoder,
 ):
-    index = tmp_path / "index"
-    new = {"id": "e", "text": "honey five", "year": 2030.5, "page": 7}
-    build_index([jsonl(tmp_path / "rows.jsonl", ROWS)], index, encoder=encoder)
-
-    def columns(passage):
-        assert Path(passage.metadata["file"]).name in ("rows.jsonl", "more.jsonl")
-        return {
-            name: value for name, value in passage.metadata.items() if name != "file"
-        }
+    index = "index"
+    build_index([jsonl("rows.jsonl", ROWS)], index, encoder=encoder)
 
     def hits(*conditions):
-        every = [
-            {
-                passage.id: columns(passage)
-                for passage in retriever.where(*conditions)(["honey"], 9)[0]
-            }
-            for retriever in (
-                open_index(index, encoder, mode=mode)
-                for mode in ("dense", "words", "hybrid")
-            )
-        ]
-        assert every[0] == every[1] == every[2]
-        return every[0]
+        results = []
+        for mode in ("dense", "words", "hybrid"):
+            retriever = open_index(index, encoder, mode=mode).where(*conditions)
+            found = {hit.id: dict(hit.metadata) for hit in retriever(["honey"], 9)[0]}
+            results.append(found)
+        first, *others = results
+        assert others == [first, first]
+        for metadata in first.values():
+            file = Path(metadata.pop("file")).name
+            assert file in ("rows.jsonl", "more.jsonl")
+        return first
 
     assert set(hits()) == {"a", "b", "c", "d"}
     assert hits("year>=2020", "lang=en") == {
         "c": {"year": 2021, "lang": "en", "mixed": "3"}
     }
     assert hits("year>3000") == {}
-    add_files(index, [jsonl(tmp_path / "more.jsonl", [new])], encoder=encoder)
+    new = '{"id": "e", "text": "honey five", "year": 2030.5, "page": 7}'
+    add_files(index, [jsonl("more.jsonl", new)], encoder=encoder)
     remove_passages(index, ["b"])
     for _ in range(2):
         assert set(hits("lang=en")) == {"a", "c"}
@@ -283,7 +239,9 @@ def test_a_search_is_filtered_and_gives_columns_in_every_mode_and_after_every_ch
 def test_a_passage_is_the_same_without_its_metadata():
     bare = Passage("e", "honey five")
     full = Passage("e", "honey five", metadata={"page": 7})
-    assert (full, hash(full), full.key) == (bare, hash(bare), bare.key)
+    assert full == bare
+    assert hash(full) == hash(bare)
+    assert full.key == bare.key
     assert full.as_dict() == {**bare.as_dict(), "metadata": {"page": 7}}
     assert Passage(**json.loads(json.dumps(full.as_dict()))).metadata == {"page": 7}
     assert "metadata" not in bare.as_dict()
@@ -291,5 +249,5 @@ def test_a_passage_is_the_same_without_its_metadata():
 
 @pytest.mark.parametrize("metadata", [None, [1], {"a": [1]}, {"a": None}, {1: "a"}])
 def test_metadata_that_no_column_holds_is_refused(metadata):
-    with pytest.raises(UserError, match="passage 'x': metadata must be"):
+    with refused("passage 'x': metadata must be"):
         Passage("x", "text", metadata=metadata)

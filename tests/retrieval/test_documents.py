@@ -1,26 +1,7 @@
 """Text, Markdown and HTML files become passages with headings and pages; damaged ones one line."""
 
-import pytest
-
-from retrieval import UserError
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting
-
-DAMAGED = {
-    "empty.html": (b"", "the file is empty"),
-    "wrong.htm": (b"<p>Caf\xe9</p>", "neither UTF-8 nor the encoding that it declares"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path, name):
-    content, said = DAMAGED[name]
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=said) as error:
-        list(read_files([tmp_path / name]))
-    assert str(error.value).startswith(str(tmp_path / name))
-    assert "\n" not in str(error.value)
-
 
 MARKDOWN = """Before any heading.
 

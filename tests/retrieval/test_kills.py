@@ -49,26 +49,24 @@ except UserError as error:
 """
 
 
-def finish(out, limit):
+def finish(process, out, limit):
     """Build with files of at most so many bytes."""
 
     # Set inside the child: after a fork of this process, threads of other tests' libraries may write to its stderr.
-    command = [sys.executable, "-c", LIMITED.format(size=limit) + BUILD, str(out)]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+    program = LIMITED.format(size=limit) + BUILD
+    done = process(sys.executable, "-c", program, out, cwd=ROOT, timeout=300)
     return done.returncode, done.stderr
 
 
 # in the corpus (some 12 kB), and in the vectors (some 38 kB)
 @pytest.mark.parametrize("limit", [2_000, 20_000])
-def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, limit):
-    status, errors = finish(tmp_path / "index", limit)
+def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, process, limit):
+    status, errors = finish(process, tmp_path / "index", limit)
     assert status == 1
     assert errors.startswith("user error: no space left while writing")
     assert errors.count("\n") == 1
     assert not (tmp_path / "index").exists()
-    assert finish(tmp_path / "index", 1 << 30) == (0, "")
+    assert finish(process, tmp_path / "index", 1 << 30) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index"]
 
 
@@ -120,8 +118,8 @@ def test_changes_that_are_killed_end_in_the_same_index(tmp_path):
             sys.executable,
             "-c",
             CHANGES,
-            str(tmp_path / name),
-            str(tmp_path / f"{name}.log"),
+            tmp_path / name,
+            f"{tmp_path}/{name}.log",
         ]
         process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         try:
@@ -142,10 +140,10 @@ def test_changes_that_are_killed_end_in_the_same_index(tmp_path):
         read_json(tmp_path / name / "manifest.json") for name in ("whole", "index")
     )
     assert killed["checksums"] == whole["checksums"]
-    encoded = [
-        sum(map(int, (tmp_path / f"{name}.log").read_text().split()))
-        for name in ("whole", "index")
-    ]
+    encoded = []
+    for name in ("whole", "index"):
+        log = (tmp_path / f"{name}.log").read_text()
+        encoded.append(sum(map(int, log.split())))
     assert encoded[0] <= encoded[1] <= encoded[0] + 50 * kills
 
 
@@ -192,11 +190,8 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
         with new_directory(target) as draft:
             (draft / "file").write_text("newer")
         assert (target / "file").read_text() == "newer"
-        assert {path.name for path in home.iterdir()} <= {
-            "index",
-            "index[1]",
-            "finished",
-        }
+        left_over = {path.name for path in home.iterdir()}
+        assert left_over <= {"index", "index[1]", "finished"}
 
 
 def test_a_reader_that_recovers_meanwhile_does_not_stop_the_writer(tmp_path):

@@ -7,8 +7,8 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
-from retrieval import UserError
 from retrieval.documents.document import DocumentBuilder
 from retrieval.sentences import _is_simple, sentence_finder, sentences
 from retrieval.splitting import Splitting, count_words, split
@@ -24,17 +24,15 @@ TEXTS = st.text(
 
 @given(TEXTS, st.integers(1, 12), st.integers(0, 4))
 def test_every_character_is_kept_and_no_passage_is_over_budget(text, words, overlap):
-    held = [False] * len(text)
+    kept = set()
     for part in split(text, Splitting(words, overlap), RULES):
-        start, end = part.start, part.end
-        assert 0 <= start < end <= len(text)
-        body = text[start:end]
+        assert 0 <= part.start < part.end <= len(text)
+        body = text[part.start : part.end]
         assert body == body.strip()
         assert 1 <= count_words(body) <= words
-        held[start:end] = [True] * (end - start)
-    assert all(
-        kept or character.isspace() for kept, character in zip(held, text, strict=True)
-    )
+        kept.update(range(part.start, part.end))
+    lost = set(range(len(text))) - kept
+    assert all(text[place].isspace() for place in lost)
 
 
 FOUR = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
@@ -85,7 +83,7 @@ def test_a_huge_word_is_cut_and_scripts_without_spaces_are_counted_by_character(
 
 
 def test_an_unknown_spacy_model_is_named_with_the_command():
-    with pytest.raises(UserError, match="python -m spacy download no_such_model"):
+    with refused("python -m spacy download no_such_model"):
         sentence_finder("no_such_model")
 
 
@@ -101,72 +99,64 @@ def with_table(rows, *, header=True, before="Fees in crowns.", after=""):
     return [(part.text_in(made.text), part.row) for part in parts]
 
 
-HEADER = ["Berth", "Fee"]
-LONG = "one two three four five. six seven eight nine ten. eleven."
-
-
 @pytest.mark.parametrize(
-    "rows, options, passages",
+    "table, options, passages, of_row",
     [
         # a small table stays with the text around it
         (
-            [HEADER, ["B1", "10"]],
+            "Berth|Fee\nB1|10",
             {"after": "So it is."},
-            [("Fees in crowns.\n\nBerth | Fee\nB1 | 10\n\nSo it is.", None)],
+            "Fees in crowns.\n\nBerth | Fee\nB1 | 10\n\nSo it is.",
+            [],
         ),
         # a long one is cut between its rows, below its header; the sentence before it is repeated, rows are not
         (
-            [HEADER, *([f"B{n}", f"{n}0"] for n in range(1, 6))],
+            "Berth|Fee\nB1|10\nB2|20\nB3|30\nB4|40\nB5|50",
             {"after": "So it is."},
-            [
-                ("Fees in crowns.\n\nBerth | Fee\nB1 | 10\nB2 | 20", None),
-                ("Berth | Fee\nB3 | 30\nB4 | 40\nB5 | 50", None),
-                ("So it is.", None),
-            ],
+            "Fees in crowns.\n\nBerth | Fee\nB1 | 10\nB2 | 20/Berth | Fee\nB3 | 30\nB4 | 40\nB5 | 50/So it is.",
+            [],
         ),
         (
-            [["a", str(n)] for n in range(5)],
+            "a|0\na|1\na|2\na|3\na|4",
             {"header": False, "before": ""},
-            [("a | 0\na | 1\na | 2\na | 3", None), ("a | 4", None)],
+            "a | 0\na | 1\na | 2\na | 3/a | 4",
+            [],
         ),
         # parts of a row that is longer than a passage know their row
         (
-            [HEADER, ["B1", "10"], ["B2", LONG], ["B3", "30"]],
+            "Berth|Fee\nB1|10\nB2|one two three four five. six seven eight nine ten. eleven.\nB3|30",
             {"before": ""},
-            [
-                ("Berth | Fee\nB1 | 10", None),
-                ("Berth | Fee\nB2 | one two three four five.", 2),
-                ("Berth | Fee\nsix seven eight nine ten. eleven.", 2),
-                ("Berth | Fee\nB3 | 30", None),
-            ],
+            "Berth | Fee\nB1 | 10/Berth | Fee\nB2 | one two three four five./"
+            "Berth | Fee\nsix seven eight nine ten. eleven./Berth | Fee\nB3 | 30",
+            [1, 2],
         ),
         # a header that leaves too little room is a row, and is not repeated
         (
-            [["one two three four", "five six seven"], ["a", "b"]],
+            "one two three four|five six seven\na|b",
             {"before": ""},
-            [("one two three four | five six seven\na | b", None)],
+            "one two three four | five six seven\na | b",
+            [],
         ),
     ],
 )
 def test_d5_tables_are_cut_between_rows_and_repeat_their_header(
-    rows, options, passages
+    table, options, passages, of_row
 ):
-    assert with_table(rows, **options) == passages
+    """`of_row` names the passages that are parts of row 2."""
+    rows = [row.split("|") for row in table.split("\n")]
+    parts = with_table(rows, **options)
+    assert [text for text, _ in parts] == passages.split("/")
+    assert [place for place, (_, row) in enumerate(parts) if row == 2] == of_row
+    assert {row for _, row in parts} <= {None, 2}
 
 
-@given(
-    st.lists(
-        st.lists(
-            st.text(st.sampled_from("ab. |"), max_size=30), min_size=1, max_size=3
-        ),
-        max_size=8,
-    ),
-    st.booleans(),
-)
+CELLS = st.text(st.sampled_from("ab. |"), max_size=30)
+
+
+@given(st.lists(st.lists(CELLS, min_size=1, max_size=3), max_size=8), st.booleans())
 def test_every_cell_of_a_table_is_kept(rows, header):
-    words = " ".join(
-        " ".join(text.split()) for text, _ in with_table(rows, header=header)
-    ).split()
+    parts = with_table(rows, header=header)
+    words = " ".join(text for text, _ in parts).split()
     assert set(words) >= {word for row in rows for cell in row for word in cell.split()}
 
 

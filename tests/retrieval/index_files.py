@@ -1,23 +1,8 @@
-"""Drives the commands `selfrag index ..` as a user does, on two small files."""
+"""Two small files for the commands `selfrag index ..`, which tests drive as a user does."""
 
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from selfrag.cli.index import app
-
-
-def run(*arguments):
-    return CliRunner().invoke(
-        app, [str(argument) for argument in arguments], catch_exceptions=False
-    )
-
-
-def said(*arguments):
-    done = run(*arguments)
-    assert done.exit_code == 0
-    return done.stdout
 
 
 @pytest.fixture
@@ -30,4 +15,10 @@ def files(tmp_path, monkeypatch):
     Path("guide.md").write_text(
         "# Dogs\n\nA dog barks. A dog sleeps. " + "A dog eats a long dinner. " * 30
     )
-    return ["facts.jsonl", "guide.md"]
+    return "facts.jsonl guide.md"
+
+
+@pytest.fixture
+def ix(command):
+    """Run a line without its `selfrag index`: its output and error output."""
+    return lambda line, **options: command(f"selfrag index {line}", **options)
