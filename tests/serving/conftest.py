@@ -5,4 +5,5 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "decoding")]
 
+from served import open_server as open_server  # noqa: E402
 from served import serve as serve  # noqa: E402

@@ -50,6 +50,11 @@ def refusal(reply):
     return reply.status_code, reply.json()["error"]["code"]
 
 
+def connect(running):
+    """Return a connection to a server, to send what no client sends."""
+    return socket.create_connection(("127.0.0.1", httpx.URL(running.url).port))
+
+
 def events(reply):
     """Return what a stream sent."""
     lines = reply.text.splitlines()
@@ -85,9 +90,7 @@ def running(service, keys=(), limits=None, index=None):
     server = uvicorn.Server(
         uvicorn.Config(app, http=protocol, log_level="error", lifespan="on")
     )
-    thread = threading.Thread(
-        target=server.run, kwargs={"sockets": [listener]}, daemon=True
-    )
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     soon(lambda: server.started or not thread.is_alive(), 60)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -99,16 +102,20 @@ def running(service, keys=(), limits=None, index=None):
         assert not thread.is_alive()
 
 
+@pytest.fixture(scope="module")
+def open_server():
+    """A server without keys, for tests that leave it as it is."""
+    with running(Service(random_rag())) as server:
+        yield server
+
+
 @pytest.fixture
 def serve():
     """Starts a server for a `SelfRAG`; `keys`, `limits`, `index`, and fields of `Service`, by name."""
     with ExitStack() as stack:
-        yield (
-            lambda rag=None, keys=(), limits=None, index=None, **options: (
-                stack.enter_context(
-                    running(
-                        Service(rag or random_rag(), **options), keys, limits, index
-                    )
-                )
-            )
-        )
+
+        def start(rag=None, keys=(), limits=None, index=None, **options):
+            service = Service(rag or random_rag(), **options)
+            return stack.enter_context(running(service, keys, limits, index))
+
+        yield start

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from served import events, random_rag
 from strange_server import Reply, StrangeServer
+from tables import each
 from written import PROMPTING, passages, scripted
 
 from retrieval.passage import Passage
@@ -25,36 +26,44 @@ def client(running):
     return openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
 
 
-def chat(running, question, **selfrag):
-    return client(running).chat.completions.create(
-        model="selfrag",
-        messages=[{"role": "user", "content": question}],
-        extra_body={"selfrag": selfrag},
-    )
+def ask(running, question, **fields):
+    """What the official client gets of a chat completion."""
+    turns = [{"role": "user", "content": question}]
+    completions = client(running).chat.completions
+    return completions.create(model="selfrag", messages=turns, **fields)
+
+
+def respond(running, question, **fields):
+    """What the official client gets of the route of responses."""
+    responses = client(running).responses
+    return responses.create(model="selfrag", input=question, **fields)
 
 
 def test_the_text_is_that_of_generate_with_marks_and_offsets(serve):
     running, cited = serve(), 0
     for question in QUESTIONS:
         answer = random_rag().generate(question)
-        message = chat(running, question).choices[0].message
+        message = ask(running, question).choices[0].message
         assert message.content == answer.cited_text()
         claims = [segment for segment in answer.segments if segment.citation]
         for annotation, claim in zip(message.annotations, claims, strict=True):
             span = annotation.url_citation
             text = message.content[span.start_index : span.end_index]
-            assert (text, span.title) == (claim.text.rstrip(), claim.citation.title)
+            assert text == claim.text.rstrip()
+            assert span.title == claim.citation.title
         cited += len(claims)
     assert cited > 5
 
 
 @pytest.mark.parametrize(
-    "style, mark", [("markdown", " [[1]](selfrag://"), ("none", None)]
+    "style, mark", [("markdown", " [[1]](selfrag://"), ("none", "")]
 )
 def test_other_marks(serve, style, mark):
-    message = chat(serve(), QUESTIONS[0], citation_style=style).choices[0].message
+    style = {"selfrag": {"citation_style": style}}
+    message = ask(serve(), QUESTIONS[0], extra_body=style).choices[0].message
     assert message.annotations
-    assert mark in message.content if mark else "[" not in message.content
+    assert mark in message.content
+    assert ("[" in message.content) == bool(mark)
 
 
 def test_a_stream_sends_the_same_text_and_each_annotation_once(serve):
@@ -69,7 +78,8 @@ def test_a_stream_sends_the_same_text_and_each_annotation_once(serve):
             delta = chunk["choices"][0]["delta"]
             text += delta.get("content") or ""
             annotations += delta.get("annotations", [])
-        assert (text, annotations) == (message["content"], message["annotations"])
+        assert text == message["content"]
+        assert annotations == message["annotations"]
         assert usage["usage"] == whole["usage"]
         assert last["choices"][0]["finish_reason"] == "stop"
         for key in ("segments", "citations", "text", "retrieved"):
@@ -80,18 +90,17 @@ def test_a_stream_sends_the_same_text_and_each_annotation_once(serve):
 def test_the_responses_route_whole_and_streamed(serve):
     running = serve()
     for question in QUESTIONS:
-        expected = chat(running, question).choices[0].message
-        responses = client(running).responses
-        whole = responses.create(model="selfrag", input=question)
+        expected = ask(running, question).choices[0].message
+        whole = respond(running, question)
         assert whole.output_text == expected.content
-        [part] = whole.output[0].content  # type: ignore[union-attr]
-        flat = [annotation.model_dump() for annotation in part.annotations]  # type: ignore[union-attr]
+        [part] = whole.output[0].content
+        flat = [annotation.model_dump() for annotation in part.annotations]
         assert flat == [
             {"type": "url_citation", **annotation.url_citation.model_dump()}
             for annotation in expected.annotations
         ]
-        sent = list(responses.create(model="selfrag", input=question, stream=True))
-        assert [event.type for event in sent[:4]] == BEGINNING.split()
+        sent = list(respond(running, question, stream=True))
+        assert " ".join(event.type for event in sent[:4]) == BEGINNING
         assert [event.sequence_number for event in sent] == list(range(len(sent)))
         text, annotations = "", []
         for event in sent:
@@ -100,45 +109,37 @@ def test_the_responses_route_whole_and_streamed(serve):
             elif event.type == "response.output_text.annotation.added":
                 assert event.annotation_index == len(annotations)
                 annotations.append(event.annotation.model_dump())
-        assert (text, annotations) == (expected.content, flat)
+        assert text == expected.content == sent[-1].response.output_text
+        assert annotations == flat
         assert sent[-1].type == "response.completed"
-        assert sent[-1].response.output_text == expected.content
 
 
 BEGINNING = (
     "response.created response.in_progress response.output_item.added"
     " response.content_part.added"
 )
+SETTINGS = """{"mode": "always", "threshold": null, "passages": 3, "beam": 3, "max_segments": 2, "accumulate": "sum",
+"no_retrieval_branch": true, "require": {"issup": ["Fully supported"]}}"""
 
 
 def test_every_setting_of_a_request_reaches_the_decoder(serve):
     running = serve()
-    fields = {
-        "mode": "always",
-        "threshold": None,
-        "passages": 3,
-        "beam": 3,
-        "max_segments": 2,
-        "accumulate": "sum",
-        "no_retrieval_branch": True,
-        "require": {"issup": ["Fully supported"]},
-    }
+    fields = json.loads(SETTINGS)
     settings = {"weights": {"isrel": 2, "issup": 0.5}, **fields}
     name = running.chat(selfrag=settings).json()["selfrag"]["id"]
     kept = running.client.get(f"/v1/answers/{name}").json()
     used = kept["trace"]["decoding"]
-    assert (used["weights"]["isrel"], used["weights"]["isuse"]) == (2, 0.5)
+    assert used["weights"].items() >= {"isrel": 2, "issup": 0.5, "isuse": 0.5}.items()
     assert used.items() >= fields.items()
 
 
 def test_earlier_answers_go_in_without_their_marks(serve):
     running = serve()
-    marked = "One [1] and two. [[2]](https://example.org/a%29b) [10] [x] a[1]"
-    turns = [
-        {"role": "user", "content": "First?"},
-        {"role": "assistant", "content": marked},
-        {"role": "user", "content": [{"type": "text", "text": "And then?"}]},
-    ]
+    turns = json.loads(
+        """[{"role": "user", "content": "First?"},
+        {"role": "assistant", "content": "One [1] and two. [[2]](https://example.org/a%29b) [10] [x] a[1]"},
+        {"role": "user", "content": [{"type": "text", "text": "And then?"}]}]"""
+    )
     assert running.chat(messages=turns).status_code == 200
     prompts = ""
     for request in running.service.rag.engine.requests:  # type: ignore[attr-defined]
@@ -168,17 +169,8 @@ def test_open_webui_gets_its_sources_before_the_text_that_cites_them(serve):
     )
 
 
-HOSTILE = st.text() | st.sampled_from(
-    [
-        "javascript:alert(1)",
-        "https://e.org/a)b(c",
-        "http://",
-        "https://[",
-        "<script>",
-        "\x1b[31m",
-        "x" * 9999,
-    ]
-)
+STRANGE = "javascript:alert(1) https://e.org/a)b(c http:// https://[ <script> \x1b[31m"
+HOSTILE = st.text() | st.sampled_from([*STRANGE.split(), "x" * 9999])
 
 
 @example("id", "title", "javascript://e.org/%0aalert(1)")
@@ -203,41 +195,33 @@ def test_chat_openai_of_langchain(serve):
     model = langchain.ChatOpenAI(
         base_url=f"{serve().url}/v1", api_key="none", model="selfrag", temperature=0.2
     )
-    expected = random_rag().generate(QUESTIONS[0]).cited_text()
-    whole = model.invoke(QUESTIONS[0])
-    assert whole.content == expected
+    whole = model.invoke("question 0")
+    assert whole.content == random_rag().generate("question 0").cited_text()
     assert whole.usage_metadata["output_tokens"] > 0
-    assert "".join(chunk.text for chunk in model.stream(QUESTIONS[0])) == expected
+    streamed = "".join(chunk.text for chunk in model.stream("question 0"))
+    assert streamed == whole.content
 
 
 FIRST = {"role": "user", "content": "A?"}
 LAST = {"role": "user", "content": "question 1"}
-TOOL = {"role": "tool", "content": "20 C"}
-EARLIER = [
-    (
-        '{"role": "assistant", "content": null,'
-        ' "tool_calls": [{"id": "1", "type": "function", "function": {}}]}',
-        None,
-    ),
-    ('{"role": "assistant"}', None),
-    ('{"role": "assistant", "content": null, "refusal": "No."}', "No."),
-    (
-        '{"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}',
-        "No.",
-    ),
-    ('{"role": "tool", "tool_call_id": "1", "content": "20 C"}', "20 C"),
-    ('{"role": "tool", "content": [{"type": "text", "text": "20 C"}]}', "20 C"),
-    ('{"role": "function", "name": "f", "content": "20 C"}', "20 C"),
-    ('{"role": "developer", "content": "Be short.", "name": null}', "Be short."),
-]
+EARLIER = """
+{"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function", "function": {}}]} →
+{"role": "assistant"} →
+{"role": "assistant", "content": null, "refusal": "No."} → No.
+{"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]} → No.
+{"role": "tool", "tool_call_id": "1", "content": "20 C"} → 20 C
+{"role": "tool", "content": [{"type": "text", "text": "20 C"}]} → 20 C
+{"role": "function", "name": "f", "content": "20 C"} → 20 C
+{"role": "developer", "content": "Be short.", "name": null} → Be short.
+"""
 
 
-@pytest.mark.parametrize("turn, text", EARLIER)
+@each("turn, text", EARLIER)
 def test_turns_of_other_models_and_tools_are_taken(serve, turn, text):
     """Field audit S2 and S3. The output of a tool is a turn, a call of one says nothing; `ask` reads both alike."""
     sent = json.loads(turn)
     kept = {"role": sent["role"].replace("function", "tool"), "content": text}
-    expected = [FIRST, LAST] if text is None else [FIRST, kept, LAST]
+    expected = [FIRST, kept, LAST] if text else [FIRST, LAST]
     messages = read_input([FIRST, sent, LAST]).messages
     read = [{"role": turn.role, "content": turn.content} for turn in messages]
     assert read == expected
@@ -248,17 +232,15 @@ def test_turns_of_other_models_and_tools_are_taken(serve, turn, text):
 
 def test_calls_and_outputs_of_tools_in_the_input_of_responses(serve):
     """Field audit S3 and S5."""
-    question = [{"type": "input_text", "text": "question 1"}]
-    items = [
-        FIRST,
+    items = json.loads(
+        """[{"role": "user", "content": "A?"},
         {"type": "reasoning", "summary": []},
         {"type": "function_call", "name": "f", "call_id": "1", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "1", "output": "20 C"},
-        {"type": "message", "role": "user", "content": question},
-    ]
-    response = client(serve()).responses.create(model="selfrag", input=items)
-    answer = random_rag().generate([FIRST, TOOL, LAST])
-    assert response.output_text == answer.cited_text()
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "question 1"}]}]"""
+    )
+    answer = random_rag().generate([FIRST, {"role": "tool", "content": "20 C"}, LAST])
+    assert respond(serve(), items).output_text == answer.cited_text()
 
 
 @pytest.mark.parametrize(
@@ -303,31 +285,27 @@ def scripted_rag(tree, *found):
 def test_defect_8_a_cut_answer_has_the_finish_reason_length(serve, most, text, reason):
     """Field audit S1."""
     running = serve(scripted_rag(CUT, "d1"))
-    ask = {
-        "model": "selfrag",
-        "messages": [{"role": "user", "content": "Q"}],
-        "max_tokens": most,
-    }
-    (choice,) = client(running).chat.completions.create(**ask).choices
-    assert (choice.message.content, choice.finish_reason) == (text, reason)
-    chunks = list(client(running).chat.completions.create(**ask, stream=True))
+    (choice,) = ask(running, "Q", max_tokens=most).choices
+    assert choice.message.content == text
+    assert choice.finish_reason == reason
+    chunks = list(ask(running, "Q", max_tokens=most, stream=True))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == text
-    assert [chunk.choices[0].finish_reason for chunk in chunks][-2:] == [None, reason]
-    asked = {"model": "selfrag", "input": "Q", "max_output_tokens": most}
-    response = client(running).responses.create(**asked)
-    *_, last = client(running).responses.create(**asked, stream=True)
+    assert [chunk.choices[0].finish_reason for chunk in chunks[-2:]] == [None, reason]
+    response = respond(running, "Q", max_output_tokens=most)
+    *_, last = respond(running, "Q", max_output_tokens=most, stream=True)
     status = "completed" if reason == "stop" else "incomplete"
-    for reply in (response, last.response):
-        assert (reply.output_text, reply.status) == (text, status)
-        assert reply.output[0].status == status
-        if reason == "stop":
-            assert reply.incomplete_details is None
-        else:
-            assert reply.incomplete_details.reason == "max_output_tokens"
     assert last.type == f"response.{status}"
+    for reply in (response, last.response):
+        assert reply.output_text == text
+        assert reply.status == reply.output[0].status == status
+        details = reply.incomplete_details
+        assert (details and details.reason) == (
+            None if reason == "stop" else "max_output_tokens"
+        )
     about = running.chat("Q", max_tokens=most).json()["selfrag"]
+    assert about["finish"] == reason
     ends = [segment["finish"] for segment in about["segments"]]
-    assert (about["finish"], ends) == (reason, [reason] * bool(text))
+    assert ends == [reason] * bool(text)
 
 
 NOTHING = "nothing found"
@@ -351,7 +329,8 @@ def test_what_is_no_answer_is_told_to_clients(
     reply = running.chat(**fields).json()
     about = reply["selfrag"]
     (choice,) = reply["choices"]
-    assert (choice["message"]["content"], choice["message"]["refusal"]) == (text, None)
+    assert choice["message"]["content"] == text
+    assert choice["message"]["refusal"] is None
     assert choice["finish_reason"] == "stop"
     told = {"abstained": abstained, "reason": reason}
     expected = told | {"without_evidence": setting == "write", "citations": []}
@@ -368,9 +347,10 @@ def test_what_is_no_answer_is_told_to_clients(
 
 
 def test_what_a_model_thinks_is_sent_beside_its_answer(serve):
-    message = {"content": "<think>Is it 120?</think>It is 80 degrees."}
-    choice = {"message": message, "finish_reason": "stop"}
-    said = Reply(json.dumps({"choices": [choice]}).encode())
+    said = Reply(
+        b'{"choices": [{"finish_reason": "stop", "message":'
+        b' {"content": "<think>Is it 120?</think>It is 80 degrees."}}]}'
+    )
     fields = {"selfrag": {"mode": "never"}}
     with (
         StrangeServer(lambda path, body: said) as model,
@@ -387,73 +367,58 @@ def test_what_a_model_thinks_is_sent_beside_its_answer(serve):
 
 def test_issue_50_a_setting_drops_old_turns_as_chat_does(serve):
     """At 2d68d6f3 more than 200 messages were refused, and there was no such setting."""
-    exchanges = [
-        {"role": role, "content": f"{number} {'word ' * 10}"}
-        for number in range(150)
-        for role in ("user", "assistant")
-    ]
+    exchange = [FIRST, {"role": "assistant", "content": "word " * 10}]
     system = {"role": "system", "content": "Be short."}
-    turns = [system, *exchanges, LAST]
-    asked = {"model": "selfrag", "messages": turns}
+    turns = [system, *exchange * 150, LAST]
     with pytest.raises(openai.BadRequestError) as refused:
-        client(serve()).chat.completions.create(**asked)
+        respond(serve(), turns)
     assert refused.value.code == "context_length_exceeded"
     recent = random_rag().recent_turns(turns, Decoding())
-    assert (recent[0], recent[-1], recent[1]["role"]) == (system, LAST, "user")
-    assert recent[1:-1] == exchanges[-len(recent) + 2 :]
+    exchanges = (len(recent) - 2) // 2
+    assert recent == [system, *exchange * exchanges, LAST]
     assert 2048 - 100 < sum(len(turn["content"]) + 16 for turn in recent) <= 4096 - 956
-    dropping = client(serve(drop_old_turns=True))
+    running = serve(drop_old_turns=True)
     text = random_rag().generate(recent).cited_text()
-    completion = dropping.chat.completions.create(**asked)
-    assert completion.choices[0].message.content == text
-    response = dropping.responses.create(model="selfrag", input=turns)
-    assert response.output_text == text
-    assert [model.id for model in dropping.models.list()] == ["selfrag"]
+    reply = running.chat(messages=turns).json()
+    assert reply["choices"][0]["message"]["content"] == text
+    assert respond(running, turns).output_text == text
+    models = client(running).models
+    assert [model.id for model in models.list()] == ["selfrag"]
     with pytest.raises(openai.NotFoundError, match="'gpt'"):
-        dropping.models.retrieve("gpt")
+        models.retrieve("gpt")
 
 
-@pytest.mark.parametrize(
-    "metadata, url",
-    [
-        (
-            {"file": "/docs/a b.pdf", "page": 3, "start": 5, "end": 9},
-            "file:///docs/a%20b.pdf#page=3",
-        ),
-        (
-            {"file": "/docs/\u00e4.md", "start": 5, "end": 9},
-            "file:///docs/%C3%A4.md#char=5,9",
-        ),
-        ({"file": "/docs/a.docx", "start": 5, "end": 9}, "file:///docs/a.docx"),
-        ({"file": "/docs/a.md", "start": "x", "end": 9}, "file:///docs/a.md"),
-        ({"file": "/docs/rows.jsonl", "url": "https://e.org/a"}, "https://e.org/a"),
-        ({"file": "relative.md"}, "selfrag://guide-1"),
-        ({"file": 5, "page": True}, "selfrag://guide-1"),
-    ],
-)
+PLACES = """
+{"file": "/docs/a b.pdf", "page": 3, "start": 5, "end": 9} → file:///docs/a%20b.pdf#page=3
+{"file": "/docs/\u00e4.md", "start": 5, "end": 9} → file:///docs/%C3%A4.md#char=5,9
+{"file": "/docs/a.docx", "start": 5, "end": 9} → file:///docs/a.docx
+{"file": "/docs/a.md", "start": "x", "end": 9} → file:///docs/a.md
+{"file": "/docs/rows.jsonl", "url": "https://e.org/a"} → https://e.org/a
+{"file": "relative.md"} → selfrag://guide-1
+{"file": 5, "page": true} → selfrag://guide-1
+"""
+
+
+@each("metadata, url", PLACES)
 def test_issue_50_citations_lead_to_the_file(serve, metadata, url):
+    metadata = json.loads(metadata)
     rag = random_rag(3)
-    rag.retriever = lambda queries, k: (
-        [[Passage("guide-1", "Text.", "Guide", metadata=metadata)]] * len(queries)
-    )
-    running = serve(rag)
-    reply = running.chat("Q", selfrag={"mode": "always"}).json()
+    hit = Passage("guide-1", "Text.", "Guide", metadata=metadata)
+    rag.retriever = lambda queries, k: [[hit]] * len(queries)
+    running, always = serve(rag), {"mode": "always"}
+    reply = running.chat("Q", selfrag=always).json()
     for annotation in reply["choices"][0]["message"]["annotations"]:
         assert annotation["url_citation"]["url"] == url
     assert [cited["metadata"] for cited in reply["selfrag"]["citations"]] == [metadata]
     segment = rag.generate("Q", mode="always").as_dict()["segments"][0]
     assert segment["citation"]["metadata"] == metadata
-    response = client(running).responses.create(
-        model="selfrag", input="Q", extra_body={"selfrag": {"mode": "always"}}
-    )
+    response = respond(running, "Q", extra_body={"selfrag": always})
     for annotation in response.output[0].content[0].annotations:
         assert annotation.url == url
-    settings = {"mode": "always", "events": True}
-    chunks = events(running.chat("Q", stream=True, selfrag=settings))
-    [source] = [
-        chunk["event"]["data"]["metadata"][0] for chunk in chunks if "event" in chunk
-    ]
+    chunks = events(running.chat("Q", stream=True, selfrag=always | {"events": True}))
+    [event] = [chunk["event"] for chunk in chunks if "event" in chunk]
+    source = event["data"]["metadata"][0]
     expected = {"source": url, "name": source["name"], **metadata}
-    if expected.pop("url", None):
-        expected["source_url"] = url
+    if "url" in expected:
+        expected["source_url"] = expected.pop("url")
     assert source == expected

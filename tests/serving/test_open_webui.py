@@ -21,18 +21,10 @@ from browsing import browser as browser
 
 pytestmark = pytest.mark.slow
 PROGRAM = os.environ.get("OPEN_WEBUI")
-SETTINGS = {
-    "OPENAI_API_KEYS": "none",
-    "WEBUI_AUTH": "False",
-    "OFFLINE_MODE": "True",
-    "WEBUI_SECRET_KEY": "of a test",
-}
-SETTINGS |= {"RAG_EMBEDDING_ENGINE": "openai", "ENABLE_OLLAMA_API": "False"}
-# What would ask the model for more than answers.
-SETTINGS |= {
-    f"ENABLE_{name}_GENERATION": "False" for name in ("TITLE", "TAGS", "FOLLOW_UP")
-}
-SETTINGS |= {"ENABLE_EVALUATION_ARENA_MODELS": "False"}
+SETTINGS = """OPENAI_API_KEYS=none WEBUI_AUTH=False OFFLINE_MODE=True WEBUI_SECRET_KEY=test RAG_EMBEDDING_ENGINE=openai
+ENABLE_OLLAMA_API=False ENABLE_TITLE_GENERATION=False ENABLE_TAGS_GENERATION=False
+ENABLE_FOLLOW_UP_GENERATION=False ENABLE_EVALUATION_ARENA_MODELS=False"""
+"""The last would ask the model for more than answers."""
 
 
 def healthy(url):
@@ -47,12 +39,11 @@ def web_ui(server, folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    own = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
-    }
-    own |= SETTINGS | {"OPENAI_API_BASE_URLS": f"{server}/v1", "DATA_DIR": str(folder)}
+    own = dict(os.environ)
+    own |= dict(setting.split("=") for setting in SETTINGS.split())
+    own |= {"OPENAI_API_BASE_URLS": f"{server}/v1", "DATA_DIR": str(folder)}
+    for name in ("PYTHONPATH", "VIRTUAL_ENV"):
+        own.pop(name, None)
     command = [str(PROGRAM), "serve", "--host", "127.0.0.1", "--port", port]
     with subprocess.Popen(command, env=own, start_new_session=True) as process:
         try:
@@ -65,12 +56,8 @@ def web_ui(server, folder):
 @pytest.mark.skipif(PROGRAM is None, reason="OPEN_WEBUI names no program to test with")
 @pytest.mark.parametrize("events", [False, True])
 def test_it_shows_the_answer_and_its_sources(serve, browser, tmp_path, events):
-    question = next(
-        one
-        for one in map(str, range(100))
-        if len(random_rag().generate(one).citations) == 2
-    )
-    answer = random_rag().generate(question)
+    answers = (random_rag().generate(str(number)) for number in range(100))
+    answer = next(answer for answer in answers if len(answer.citations) == 2)
     page = browser.new_context().new_page()
     page.set_default_timeout(120_000)
     with web_ui(serve(events=events).url, tmp_path) as address:
@@ -78,12 +65,11 @@ def test_it_shows_the_answer_and_its_sources(serve, browser, tmp_path, events):
         page.wait_for_selector("#chat-input")
         page.get_by_role("button", name="Okay, Let's Go!").click()
         page.click("#chat-input")
-        page.keyboard.type(question)
+        page.keyboard.type(answer.question)
         page.keyboard.press("Enter")
         page.get_by_role("button", name="2 Sources").wait_for()
         shown = " ".join(page.locator("#messages-container").inner_text().split())
-    for text in (
-        *(segment.text for segment in answer.segments),
-        *(passage.title for passage in answer.citations),
-    ):
+    texts = [segment.text for segment in answer.segments]
+    texts += [passage.title for passage in answer.citations]
+    for text in texts:
         assert " ".join(text.split()) in shown

@@ -55,49 +55,45 @@ def close_call(trace):
     return any(0 < b - a < 1e-9 for a, b in pairwise(scores))
 
 
-@settings(
-    max_examples=40,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+def evaluated(viewer, script, trace, decoding):
+    """What a script of the page makes of a trace and of settings."""
+    values = (trace.as_dict(), decoding_dict(decoding))
+    return viewer.evaluate(script, list(map(json.dumps, values)))
+
+
+REQUIRED = (
+    '[{}, {"issup": ["Fully supported"]}, {"isrel": ["Relevant"], "isuse": ["4", "5"]}]'
 )
+
+
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     seeds,
     policies,
     weights,
     st.none() | st.sampled_from([0.0, 0.3, 0.9]),
     st.integers(1, 4),
-    st.sampled_from(
-        [
-            {},
-            {"issup": ["Fully supported"]},
-            {"isrel": ["Relevant"], "isuse": ["4", "5"]},
-        ]
-    ),
+    st.sampled_from(json.loads(REQUIRED)),
 )
 def test_the_page_ranks_as_python_does_and_what_it_calls_exact_is_what_a_fresh_decode_gives(
     viewer, seed, policy, other, threshold, beam, require
 ):
     trace = decoded(seed, policy).trace
-
-    def replayed(wanted):
-        return viewer.evaluate(
-            REPLAY, [json.dumps(trace.as_dict()), json.dumps(decoding_dict(wanted))]
-        )
-
     expected, exact = rescore(trace, other, threshold)
-    found = replayed(expected.decoding)
+    found = evaluated(viewer, REPLAY, trace, expected.decoding)
     if not close_call(expected):
-        assert (found["best"], found["exact"]) == (expected.best, exact)
-        for node, score, path in zip(
+        assert found["best"] == expected.best
+        assert found["exact"] == exact
+        for node, *scores in zip(
             expected.nodes, found["score"], found["path"], strict=True
         ):
             if node.status != "failed":
-                assert (score, path) == pytest.approx(
-                    (node.score, node.path_score), abs=1e-9, rel=1e-9
-                )
-    wanted = replace(policy, beam=beam, require=require)
-    found = replayed(wanted)
+                wanted = [node.score, node.path_score]
+                assert scores == pytest.approx(wanted, abs=1e-9, rel=1e-9)
+    policy = replace(policy, beam=beam, require=require)
+    found = evaluated(viewer, REPLAY, trace, policy)
     if found["exact"]:
-        fresh = decoded(seed, wanted)
+        fresh = decoded(seed, policy)
         assert found["text"] == fresh.text or close_call(fresh.trace)
 
 
@@ -106,28 +102,19 @@ def test_the_page_tells_of_a_refusal_as_python_does(viewer):
     answer = run(REFUSING, "d1", "d2").answer
     for isrel in (9, 0):
         other = answer.rescore(Weights(isrel, 9 - isrel, 0))
-        record = [
-            json.dumps(answer.trace.as_dict()),
-            json.dumps(decoding_dict(other.trace.decoding)),
-        ]
-        told = viewer.evaluate(TOLD, record)
+        told = evaluated(viewer, TOLD, answer.trace, other.trace.decoding)
         assert other.text in told
         assert ("abstained: the model refused" in told) == other.abstained
-        assert told.count(answer.trace.decoding.abstention) == 0
+        assert answer.trace.decoding.abstention not in told
 
 
 OWN_WORDS = {"": "{~retrieve .9 .1 0}x", "[No Retrieval]": "Own words.</s>"}
 
 
-CAUSES = [reason for reason in AnswerReason if reason is not AnswerReason.REFUSED]
+CAUSES = set(AnswerReason) - {AnswerReason.REFUSED}
 
 
-def line_of(viewer, trace):
-    record = [json.dumps(trace.as_dict()), json.dumps(decoding_dict(trace.decoding))]
-    return viewer.evaluate(TOLD, record)
-
-
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("cause", sorted(CAUSES))
 @pytest.mark.parametrize(
     "setting, line",
     [("abstain", "abstained"), ("write", "Own words.written without evidence")],
@@ -137,7 +124,7 @@ def test_the_page_says_why_there_is_no_evidence(viewer, cause, setting, line):
     decision = replace(trace.decisions[0], cause=cause)
     trace = replace(trace, decisions=(decision, *trace.decisions[1:]))
     assert trace.reason == cause
-    assert line_of(viewer, trace).endswith(f"{line}: {cause}")
+    assert evaluated(viewer, TOLD, trace, trace.decoding).endswith(f"{line}: {cause}")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +139,7 @@ def test_the_page_says_why_there_is_no_text(viewer, remark, reason):
     node = replace(trace.nodes[0], text="", status=Status.EMPTY, remark=remark)
     trace = replace(trace, nodes=(node,), best=None)
     assert trace.reason == reason
-    assert f"abstained: {reason}" in line_of(viewer, trace)
+    assert f"abstained: {reason}" in evaluated(viewer, TOLD, trace, trace.decoding)
 
 
 TOLD = """([trace, settings]) => {
@@ -162,6 +149,14 @@ TOLD = """([trace, settings]) => {
 }"""
 
 
+@pytest.fixture
+def page(browser):
+    """An empty page, and what went wrong on it as `errors`."""
+    page = browser.new_context().new_page()
+    page.errors = errors_of(page)
+    return page
+
+
 def errors_of(page):
     """Return a list to which the errors of a page are added."""
     errors = []
@@ -169,23 +164,26 @@ def errors_of(page):
     return errors
 
 
+def press(page, name):
+    page.get_by_role("button", name=name).click()
+
+
 def ask(page, question):
     page.fill("#question", question)
-    page.get_by_role("button", name="Ask").click()
+    press(page, "Ask")
 
 
-def test_sliders_rank_again_without_the_model_in_100_milliseconds(serve, browser):
+def test_sliders_rank_again_without_the_model_in_100_milliseconds(serve, page):
     running = serve(random_rag(3))
-    page = browser.new_context().new_page()
-    errors = errors_of(page)
-    page.on("console", lambda message: errors.append(f"{message.type} {message.text}"))
+    said = []
+    page.on("console", lambda message: said.append(message.type))
     page.goto(running.url)
     ask(page, "What is it?")
     page.wait_for_selector("#view:not([hidden])")
     asked = running.service.rag.generate("What is it?", mode="adaptive", passages=5)
     assert page.inner_text("#answer .body") == asked.cited_text().replace(" [", "[")
-    before = len(running.service.rag.engine.requests)  # type: ignore[attr-defined]
-    kinds = set()
+    requests = running.service.rag.engine.requests
+    before, kinds = len(requests), ""
     for value in (0, 0.5, 3):
         for name in ("#w-isrel", "#w-issup", "#w-isuse", "#threshold"):
             page.evaluate(
@@ -194,13 +192,14 @@ def test_sliders_rank_again_without_the_model_in_100_milliseconds(serve, browser
                 [name, str(min(value, 1) if name == "#threshold" else value)],
             )
             assert float(page.get_attribute("#view", "data-milliseconds")) < 100
-            kinds.add(page.inner_text("#exact"))
-    assert len(running.service.rag.engine.requests) == before  # type: ignore[attr-defined]
-    assert any("does not hold" in said for said in kinds)
-    page.get_by_role("button", name="Decode again").click()
+            kinds += page.inner_text("#exact")
+    assert len(requests) == before
+    assert "does not hold" in kinds
+    press(page, "Decode again")
     page.get_by_text("As it was decoded.").wait_for()
-    assert len(running.service.rag.engine.requests) > before  # type: ignore[attr-defined]
-    assert [line for line in errors if not line.startswith(("log", "info"))] == []
+    assert len(requests) > before
+    assert page.errors == []
+    assert set(said) <= {"log", "info"}
 
 
 def test_comparing_copying_and_links(serve, browser):
@@ -208,34 +207,31 @@ def test_comparing_copying_and_links(serve, browser):
     page = context.new_page()
 
     def copied(what):
-        page.get_by_role("button", name=f"Copy {what}").click()
+        press(page, f"Copy {what}")
         return str(page.evaluate("navigator.clipboard.readText()"))
 
     page.goto(serve(random_rag(3), index="my index").url)
     assert page.inner_text("#served") == "searches my index"
     ask(page, 'A "quoted" question')
     page.wait_for_selector("#view:not([hidden])")
-    page.get_by_role("button", name="Pin, to compare").click()
+    press(page, "Pin, to compare")
     pinned = page.inner_text("#pinned-answer .body")
     assert pinned == page.inner_text("#answer .body")
     page.select_option("#need-issup", "Fully supported")
     assert page.inner_text("#pinned-settings") == 'A "quoted" question (as decoded)'
     program = copied("Python")
     assert 'SelfRAG.from_pretrained("demo", retriever="my index")' in program
-    call = {}
     *_, line, shown, closed = program.splitlines()
-    assert (shown, closed) == ("print(answer.cited_text())", "rag.close()")
-    exec(
-        line.replace("rag.generate", "dict_of"),
-        {"dict_of": lambda q, **o: call.update(o, q=q)},
-    )
+    assert shown == "print(answer.cited_text())"
+    assert closed == "rag.close()"
+    calls = []
+    names = {"told": lambda *words, **named: calls.append((words, named))}
+    exec(line.replace("rag.generate", "told"), names)
+    required = {"require": {"issup": ["Fully supported"]}}
+    assert calls == [(('A "quoted" question',), required)]
     # "at least" the lowest label means any, which is the first choice
     offered = page.locator("#need-issup option").all_inner_texts()
     assert offered == ["any", "Partially supported", "Fully supported"]
-    assert call == {
-        "q": 'A "quoted" question',
-        "require": {"issup": ["Fully supported"]},
-    }
     assert Trace.from_json(copied("JSON")).question == 'A "quoted" question'
     address = copied("link")
     ask(page, "Another")
@@ -258,34 +254,30 @@ def test_hostile_texts_stay_texts(browser, tmp_path, name):
         )
 
     trace = decoded(5, Decoding(mode="always")).trace
-    decisions = [
-        replace(one, query=text, reason=text, passages=tuple(map(evil, one.passages)))
-        for one in trace.decisions
-    ]
-    nodes = [
+    decisions, nodes = [], []
+    for decision in trace.decisions:
+        passages = tuple(map(evil, decision.passages))
+        decisions.append(replace(decision, query=text, reason=text, passages=passages))
+    nodes += [
         replace(node, text=text, passage=evil(node.passage)) for node in trace.nodes
     ]
-    trace = replace(
-        trace, question=text, nodes=tuple(nodes), decisions=tuple(decisions)
-    )
+    trace = replace(trace, question=text, nodes=nodes, decisions=decisions)
     file = tmp_path / "trace.html"
     file.write_text(traces_page({"": trace}), encoding="utf-8")
     page, seen = opened(browser, file, viewport={"width": 800, "height": 600})
     assert page.title() == "selfrag: a recorded answer"
     assert seen == {"requests": [file.as_uri()], "dialogs": [], "errors": []}
-    assert [
-        page.locator(kind).count() for kind in ("h1", "script", "a[href^=javascript]")
-    ] == [1, 2, 0]
+    for kind, count in (("h1", 1), ("script", 2), ("a[href^=javascript]", 0)):
+        assert page.locator(kind).count() == count
     assert page.evaluate("document.documentElement.scrollWidth") <= 800
 
 
-def test_a_key_is_asked_for_and_sent(serve, browser):
-    page = browser.new_context().new_page()
+def test_a_key_is_asked_for_and_sent(serve, page):
     page.goto(serve(keys=("secret",)).url)
     ask(page, "Q")
     page.get_by_text("no valid API key").wait_for()
     page.get_by_label("API key").fill("secret")
-    page.get_by_role("button", name="Ask").click()
+    press(page, "Ask")
     page.wait_for_selector("#view:not([hidden])")
     address = page.url
     page.reload()  # the key is nowhere but in the field
@@ -293,23 +285,18 @@ def test_a_key_is_asked_for_and_sent(serve, browser):
     page.get_by_label("API key").fill("secret")
     page.keyboard.press("Tab")
     page.get_by_text("this answer was given before").wait_for()
-    assert (page.url, page.inner_text("#asked")) == (address, "Q")
+    assert page.url == address
+    assert page.inner_text("#asked") == "Q"
 
 
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (390, "dark")])
 def test_issue_50_a_conversation_by_keyboard(serve, browser, width, scheme):
     """At 2d68d6f3: Enter began a line, a reload lost the answer, one turn only, 48 pixels too wide on a phone."""
     rag = random_rag(3)
-    metadata = {
-        "file": f"/docs/{'folder/' * 30}guide.pdf",
-        "page": 3,
-        "heading": "Pumps > Seals",
-        "start": 5,
-        "end": 90,
-    }
-    rag.retriever = lambda queries, k: (
-        [[Passage("guide-1", "Seals last.", "Guide", metadata=metadata)]] * len(queries)
-    )
+    metadata = {"page": 3, "heading": "Pumps > Seals", "start": 5, "end": 90}
+    metadata["file"] = f"/docs/{'folder/' * 30}guide.pdf"
+    hit = Passage("guide-1", "Seals last.", "Guide", metadata=metadata)
+    rag.retriever = lambda queries, k: [[hit]] * len(queries)
     page = browser.new_context(
         viewport={"width": width, "height": 844}, color_scheme=scheme
     ).new_page()
@@ -335,7 +322,8 @@ def test_issue_50_a_conversation_by_keyboard(serve, browser, width, scheme):
     address = page.url
     page.reload()
     page.get_by_text("this answer was given before").wait_for()
-    assert (page.url, page.inner_text("#answer .body")) == (address, shown)
+    assert page.url == address
+    assert page.inner_text("#answer .body") == shown
     scores = page.eval_on_selector_all(
         "#tree > ul > .node > .facts",
         "all => all.map(one => Number(/path (-?[0-9.]+)/.exec(one.textContent)[1]))",
@@ -345,9 +333,8 @@ def test_issue_50_a_conversation_by_keyboard(serve, browser, width, scheme):
         element = page.locator(f"[data-term={term}]").first
         element.focus()
         assert said in page.inner_text("#tip")
-        assert said in page.evaluate(
-            "id => document.getElementById(id).textContent", f"term-{term}"
-        )
+        term_text = page.locator(f"#term-{term}").text_content()
+        assert said in term_text
         box = page.locator("#tip").bounding_box()
         assert 0 <= box["x"] <= width - box["width"]
         page.keyboard.press("Escape")
@@ -359,41 +346,29 @@ def test_issue_50_a_conversation_by_keyboard(serve, browser, width, scheme):
     assert page.inner_text("#asked") == "First?"
     for details in page.locator("#answer details").all():
         details.evaluate("one => { one.open = true }")
-        assert (
-            "guide.pdf, page 3, Pumps > Seals, characters 5 to 90"
-            in details.inner_text()
-        )
+        place = "guide.pdf, page 3, Pumps > Seals, characters 5 to 90"
+        assert place in details.inner_text()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.get_by_role("button", name="New conversation").click()
+    press(page, "New conversation")
     assert page.url.partition("#")[2] == ""
     assert errors == []
 
 
-def test_issue_50_a_stopped_server_and_a_lost_answer_say_so(serve, browser):
-    page = browser.new_context().new_page()
+def test_issue_50_a_stopped_server_and_a_lost_answer_say_so(page):
     with running(Service(random_rag(3))) as server:
-        page.goto(
-            f"{server.url}/#"
-            + quote(json.dumps({"questions": ["Q?"], "answers": ["ans_gone"]}))
-        )
+        lost = quote('{"questions": ["Q?"], "answers": ["ans_gone"]}')
+        page.goto(f"{server.url}/#{lost}")
         page.get_by_text("no answer of that id is kept here").wait_for()
         assert page.input_value("#question") == "Q?"
-    page.get_by_role("button", name="Ask").click()
+    press(page, "Ask")
     page.get_by_text("the server does not answer; is it still running?").wait_for()
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        "x",
-        "%7B",
-        '{"questions": 5, "answers": {"a": 1}}',
-        '{"answers": ["../../x", null], "weights": 5}',
-    ],
-)
-def test_hostile_links_do_nothing(serve, browser, state):
-    page = browser.new_context().new_page()
-    errors = errors_of(page)
-    page.goto(f"{serve(random_rag(3)).url}/#{state}")
+LINKS = """x|%7B|{"questions": 5, "answers": {"a": 1}}|{"answers": ["../../x", null], "weights": 5}"""
+
+
+@pytest.mark.parametrize("state", LINKS.split("|"))
+def test_hostile_links_do_nothing(open_server, page, state):
+    page.goto(f"{open_server.url}/#{state}")
     page.locator("#status:not(:empty)").wait_for(state="attached")
-    assert errors == []
+    assert page.errors == []
