@@ -11,9 +11,9 @@ from refusals import refused
 from scripted_run import data_file
 
 from retrieval.passage import Passage
-from selfrag.cli.main import main
 from selfrag.evaluation import runner
 from selfrag.evaluation.comparison import Draws
+from selfrag.evaluation.records import read_records
 from selfrag.evaluation.runner import Model
 from selfrag.evaluation.task_files import read_task
 from selfrag.extensions.adaptive.board import (
@@ -63,18 +63,11 @@ class Mortal(LoggingExecutor):
 @pytest.fixture
 def model(monkeypatch):
     """A model at an address; gives what sets how long it lives."""
-    executors = []
-
-    def live(life=math.inf):
-        executors.append(Mortal(life))
-
-    live()
-    about = {"model": "random"}
-    monkeypatch.setattr(
-        runner, "chat_model", lambda _: (executors[-1], "random", about)
-    )
+    executor = Mortal()
+    about = (executor, "random", {"model": "random"})
+    monkeypatch.setattr(runner, "chat_model", lambda _: about)
     monkeypatch.setattr(runner, "_reach", lambda _: runner.NoEngine(lambda: None))
-    return live
+    return executor
 
 
 @pytest.fixture
@@ -86,13 +79,16 @@ def files(tmp_path):
         for number in range(10):
             question = f"Who saw {name} {number}?"
             hits = find([question], 5)[0] or [Passage("p", "Ann saw it.", "T")]
-            passages = [
-                {"id": hit.id, "title": hit.title, "text": hit.text} for hit in hits
-            ]
-            rows.append(
-                {"id": f"{name}-{number}", "task": "short_qa", "instruction": question}
-                | {"answers": ["Ann", "Faust"], "passages": passages}
-            )
+            row = {
+                "id": f"{name}-{number}",
+                "task": "short_qa",
+                "answers": ["Ann", "Faust"],
+            }
+            row |= {
+                "instruction": question,
+                "passages": [hit.as_dict() for hit in hits],
+            }
+            rows.append(row)
         paths.append(data_file(tmp_path, *rows, name=f"{name}.jsonl"))
     return paths
 
@@ -117,7 +113,7 @@ def test_a_board_that_is_killed_again_and_again_loses_nothing(model, files, tmp_
     expected = board_of(files, tmp_path / "whole", **options).run()
     deaths = 0
     while True:
-        model(life=400)
+        model.life = 400
         try:
             settings = board_of(files, tmp_path / "killed", **options).run()
             break
@@ -130,40 +126,36 @@ def test_a_board_that_is_killed_again_and_again_loses_nothing(model, files, tmp_
     folders = [tmp_path / "killed" / name for name in SYSTEMS]
     tables = dict(board_rows(folders, NAMES, "always", settings))
     assert set(tables) == {*NAMES, AVERAGE}
+    tokens = []
     for rows in tables.values():
         assert [row.system for row in rows] == list(SYSTEMS)
         by_name = {row.system: row for row in rows}
+        always, flare = by_name["always"], by_name["flare"]
         assert by_name["never"].costs["searches"] == 0
-        assert by_name["always"].costs["searches"] == 1
-        assert by_name["ircot"].tokens > by_name["always"].tokens
-        assert by_name["always"].p is None
-        assert by_name["flare"].setting == settings["flare"] != ""
-        cheapest = min(rows, key=lambda row: row.tokens)
-        assert cheapest.on_front
-    values = []
-    for name in NAMES:
-        (flare,) = [row for row in tables[name] if row.system == "flare"]
-        values.append(flare.costs["generated_tokens"])
-    assert by_name["flare"].costs["generated_tokens"] == pytest.approx(sum(values) / 2)
+        assert always.costs["searches"] == 1
+        assert by_name["ircot"].tokens > always.tokens
+        assert always.p is None
+        assert flare.setting == settings["flare"] != ""
+        assert min(rows, key=lambda row: row.tokens).on_front
+        tokens.append(flare.costs["generated_tokens"])
+    assert tokens[2] == pytest.approx((tokens[0] + tokens[1]) / 2)
 
 
 def test_settings_are_chosen_on_items_that_are_not_reported(model, files, tmp_path):
-    board = board_of(
-        files, tmp_path / "b", retriever=find, budget=1, systems=("always", "ircot")
-    )
+    systems = ("always", "ircot")
+    board = board_of(files, tmp_path / "b", retriever=find, budget=1, systems=systems)
     # nothing is within one token, so the cheapest setting is taken
     assert board.run() == {"always": "", "ircot": "steps=1"}
     for name in NAMES:
-        tried = (
-            tmp_path / "b" / DEVELOPMENT / "ircot-steps-1" / f"{name}.jsonl"
-        ).read_text()
-        reported = (tmp_path / "b" / "ircot" / f"{name}.jsonl").read_text()
-        ids = [
-            {json.loads(line)["id"] for line in text.splitlines()}
-            for text in (tried, reported)
-        ]
-        assert list(map(len, ids)) == [5, 5]
-        assert ids[0].isdisjoint(ids[1])
+        tried, reported = (
+            {
+                record["id"]
+                for record in read_records(tmp_path / "b" / folder / f"{name}.jsonl")
+            }
+            for folder in (f"{DEVELOPMENT}/ircot-steps-1", "ircot")
+        )
+        assert len(tried) == len(reported) == 5
+        assert tried.isdisjoint(reported)
     row = {"id": "1", "task": "short_qa", "instruction": "Q", "answers": ["A"]}
     single = read_task(data_file(tmp_path, row, name="single.jsonl"))
     with refused("single has one item; --budget needs two or more"):
@@ -179,20 +171,18 @@ def test_holm_and_p_values_by_hand():
     assert p_value(Draws(0.0, np.zeros(99), 10, 10)) == 1.0
 
 
-def test_the_command(model, files, tmp_path, capsys):
-    listening = socket.create_server(("127.0.0.1", 0))
-    address = f"random@http://127.0.0.1:{listening.getsockname()[1]}"
-    options = ["--system", "never", "--system", "always", "--model", address]
-    words = ["eval", "board", *map(str, files), "--out", str(tmp_path / "b"), *options]
-    with listening:
-        assert main([*words, "--json"]) == 0
-    value = json.loads(capsys.readouterr().out)
-    assert set(value["files"]) == {*NAMES, AVERAGE}
+def test_the_command(model, files, tmp_path, command, refusal):
+    paths = " ".join(map(str, files))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        line = f"selfrag eval board {paths} --out {tmp_path}/b --system never --system always --model "
+        port = listening.getsockname()[1]
+        out, _ = command(f"{line} random@http://127.0.0.1:{port} --json")
+    assert set(json.loads(out)["files"]) == {*NAMES, AVERAGE}
     text = (tmp_path / "b" / "board.md").read_text()
     assert "| system | setting | score | difference | p (Holm) | front |" in text
     assert "<img" in (tmp_path / "b" / "board.html").read_text()
-    assert main([*words[:-1], "demo-base", "--against", "flare"]) == 2
-    assert "--against flare: the systems are never, always" in capsys.readouterr().err
+    said = refusal(f"{line} demo-base --against flare")
+    assert "--against flare: the systems are never, always" in said
     for budget in ("100", "words=3", "tokens=0"):
         with refused("--budget"):
             read_budget(budget)

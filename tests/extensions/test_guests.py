@@ -13,22 +13,23 @@ from selfrag.cli.doctor import check_extensions
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-GUESTS = {
-    "adaptive": "extensions/test_adaptive.py::test_a_loaded_model_answers_and_streams",
-    "annotation": "extensions/test_annotation.py::test_figures_and_agreement_by_hand",
-    "export": "extensions/test_export.py::test_inspect_reads_the_log",
-    "frameworks": "extensions/frameworks/test_langchain.py::test_chains_settings_and_conversations",
-    "granite": "extensions/granite/test_granite.py::test_what_an_adapter_writes_as_a_typed_result",
-    "mcp": "extensions/test_mcp.py::test_an_answer_has_its_citations_with_file_and_page",
-    "milvus": "extensions/test_milvus.py::test_a_removed_passage_is_never_found",
-    "onnx": "extensions/test_onnx.py::test_a_prompt_is_computed_in_parts",
-    "office": "extensions/test_office.py::test_mails_notebooks_and_restructured_text",
-    "pdf": "extensions/test_pdf.py::test_pages_are_numbered_and_titled_by_bookmarks",
-    "search_tags": "extensions/test_search_tags.py::test_turns_searches_and_the_answer",
-    "vectors": "extensions/test_vectors_guest.py::test_an_index_of_published_vectors_is_that_of_the_encoder",
-    "word": "extensions/test_word.py::test_d1_quarters_of_a_table_are_not_exchanged",
-    "web": "extensions/test_web.py::test_pages_that_searxng_finds_become_passages",
-}
+TESTS = """
+adaptive test_adaptive.py::test_a_loaded_model_answers_and_streams
+annotation test_annotation.py::test_figures_and_agreement_by_hand
+export test_export.py::test_inspect_reads_the_log
+frameworks frameworks/test_langchain.py::test_chains_settings_and_conversations
+granite granite/test_granite.py::test_what_an_adapter_writes_as_a_typed_result
+mcp test_mcp.py::test_an_answer_has_its_citations_with_file_and_page
+milvus test_milvus.py::test_a_removed_passage_is_never_found
+onnx test_onnx.py::test_a_prompt_is_computed_in_parts
+office test_office.py::test_mails_notebooks_and_restructured_text
+pdf test_pdf.py::test_pages_are_numbered_and_titled_by_bookmarks
+search_tags test_search_tags.py::test_turns_searches_and_the_answer
+vectors test_vectors_guest.py::test_an_index_of_published_vectors_is_that_of_the_encoder
+word test_word.py::test_d1_quarters_of_a_table_are_not_exchanged
+web test_web.py::test_pages_that_searxng_finds_become_passages
+"""
+GUESTS = dict(line.split() for line in TESTS.strip().split("\n"))
 """A test of each that does what it is for."""
 
 CORE = """
@@ -74,9 +75,7 @@ def run(*command, **environment):
 @pytest.mark.parametrize("guest", GUESTS)
 def test_a_guest_works_with_the_others_hidden(guest):
     options = ("-q", "-n", "0", "-p", "no:cacheprovider", "-p", "hidden_guests")
-    shown = run(
-        "-m", "pytest", *options, str(HERE.parent / GUESTS[guest]), ONLY_GUEST=guest
-    )
+    shown = run("-m", "pytest", *options, str(HERE / GUESTS[guest]), ONLY_GUEST=guest)
     assert "passed" in shown or "skipped" in shown
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refused
+from tables import each
 
 from retrieval import Passage, index_passages, open_index, remove_passages
 from retrieval.conditions import Condition
@@ -171,21 +172,24 @@ def test_another_encoder_or_language_is_refused(tmp_path, index, address, make_e
         remote.open_index(address, make_encoder(), mode="hybrid")
 
 
-def test_a_search_has_the_checks_of_the_local_one(
-    tmp_path, index, address, encoder, refusal
-):
+def test_a_search_has_the_checks_of_the_local_one(tmp_path, address, encoder):
     opened = remote.open_index(address, encoder, fusion=Fusion("rrf"))
-    assert (opened([], 3), opened(["river", "river"], 0)) == ([], [[], []])
-    assert opened(["river", "river"], 2)[0] == opened(["river"], 2)[0]
+    assert opened([], 3) == []
+    assert opened(["river", "river"], 0) == [[], []]
+    first, second = opened(["river", "river"], 2)
+    assert first == second == opened(["river"], 2)[0]
     by_words = remote.open_index(address, mode="words")
     assert by_words(["", "zzz", "river"], 2)[:2] == [[], []]
+    with refused("list of texts"):
+        opened("river", 3)
     same = [Passage(f"same{n}", "The silver garden.") for n in range(50)]
     index_passages([*ROWS, *same], tmp_path / "same", encoder=encoder)
     assert remote.push_index(tmp_path / "same", address) == (50, 110)
     hits = opened(["the silver garden"], 10)[0]
     assert len(hits) == len({passage.text for passage in hits}) == 10
-    with refused("list of texts"):
-        opened("river", 3)
+
+
+def test_what_a_collection_cannot_do_is_one_line(tmp_path, address, encoder, refusal):
     long = [Passage("a", "word " * 14_000)]
     index_passages(long, tmp_path / "long", encoder=encoder)
     with refused("its body has 70001 bytes; Milvus holds 65535"):
@@ -196,22 +200,16 @@ def test_a_search_has_the_checks_of_the_local_one(
         assert "is a copy on a server" in said
 
 
-@pytest.mark.parametrize(
-    "address, message",
-    [
-        ("milvus://127.0.0.1:1/docs", "milvus://127.0.0.1:1/docs: Fail connecting"),
-        ("milvus:NOWHERE/x.db", "not exists"),
-        ("milvus:FILE.db", "cannot open the file"),
-        (
-            "milvus:EMPTY.db",
-            "no collection passages; make it with: selfrag index push DIR",
-        ),
-        (
-            "milvus://root:secret@127.0.0.1:1/docs",
-            "put USER:PASSWORD into MILVUS_TOKEN",
-        ),
-    ],
-)
+ADDRESSES = """
+milvus://127.0.0.1:1/docs → milvus://127.0.0.1:1/docs: Fail connecting
+milvus:NOWHERE/x.db → not exists
+milvus:FILE.db → cannot open the file
+milvus:EMPTY.db → no collection passages; make it with: selfrag index push DIR
+milvus://root:secret@127.0.0.1:1/docs → put USER:PASSWORD into MILVUS_TOKEN
+"""
+
+
+@each("address, message", ADDRESSES)
 def test_a_wrong_address_is_one_line_without_secrets(
     tmp_path, monkeypatch, capfd, address, message
 ):
@@ -254,8 +252,7 @@ def strange(shared):
 
 @settings(
     max_examples=int(os.environ.get("SELFRAG_FUZZ", "30")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    suppress_health_check=list(HealthCheck),
 )
 @given(st.integers(0), st.sampled_from(["dense", "words", "hybrid"]))
 def test_whatever_a_server_sends_is_read_or_refused_in_one_line(

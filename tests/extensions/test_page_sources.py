@@ -47,19 +47,24 @@ def test_pages_are_built_added_and_synced_and_nothing_follows_links(
     index = tmp_path / "i"
     tea, notes = f"{web.url}/tea", f"{web.url}/notes.md"
     report = sync_index(index, [tea], encoder=encoder)
-    assert (report.added, report.passages_encoded) == ([tea], 1)
+    assert report.added == [tea]
+    assert report.passages_encoded == 1
     assert web.asked == ["/tea"]
     names = [tea, notes, f"{web.url}/people.csv"]
     assert add_files(index, names[1:], encoder=encoder).passages_added == 2
     again = sync_index(index, names, encoder=encoder)
-    assert (again.unchanged, again.passages_encoded) == (3, 0)
+    assert again.unchanged == 3
+    assert again.passages_encoded == 0
     hits = open_index(index, encoder)(["green tea"], 3)[0]
     [hit] = [hit for hit in hits if hit.title == "Green tea"]
-    assert (hit.metadata["file"], url_of(hit)) == (tea, tea)
+    assert hit.metadata["file"] == tea
+    assert url_of(hit) == tea
     web.pages["/tea"] = page(PAGE.format("Green tea wants 75 degrees."))
     changed = sync_index(index, names, encoder=encoder)
-    assert (changed.changed, changed.unchanged) == ([tea], 2)
-    assert (changed.passages_encoded, changed.passages) == (1, 3)
+    assert changed.changed == [tea]
+    assert changed.unchanged == 2
+    assert changed.passages_encoded == 1
+    assert changed.passages == 3
     assert remove_files(index, [notes]) == 1
     assert set(web.asked) == {"/tea", "/notes.md", "/people.csv"}
 
@@ -102,14 +107,12 @@ def test_a_page_that_is_gone_leaves_the_index_and_one_that_fails_stays(
             sync_index(index, names)
         report = sync_index(index, names, skip_unreadable=True)
         assert [skipped.file for skipped in report.read.unreadable] == names[:1]
-        assert (report.removed, report.passages) == ([], 2)
+        assert report.removed == []
+        assert report.passages == 2
         return
     report = sync_index(index, names)
-    assert (report.read.gone, report.removed, report.passages) == (
-        names[:1],
-        names[:1],
-        1,
-    )
+    assert report.read.gone == report.removed == names[:1]
+    assert report.passages == 1
     assert f"gone {names[0]}: the server has no such page" in report.read.lines()
     with refused("no such page any more"):
         sync_index(index, names[:1])
@@ -123,7 +126,7 @@ PAGES = {
         "it has moved; name http://other.example/x",
     ),
     "/loop": ((302, {"Location": "/loop"}, b""), "too many redirects"),
-    "/bad.jsonl": (page("{", "text/plain"), "bad.jsonl:1: "),
+    "/bad.jsonl": (page("{", "text/plain"), ":1: "),
     "/broken": (
         (200, {"Content_Type": "text/html", "Content_Encoding": "gzip"}, b"no"),
         "not packed as it says",
@@ -134,14 +137,17 @@ PAGES = {
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_that_cannot_be_read_is_one_line_with_its_address(web, tmp_path, path):
     web.pages[path], why = PAGES[path]
-    with refused(why) as told:
+    with refused(f"^{web.url}{path}.*{why}"):
         build_index([f"{web.url}{path}"], tmp_path / "i", encoder="none")
-    assert str(told.value).startswith(f"{web.url}{path}")
-    host = web.url.removeprefix("http://")
-    with refused("leave out the password"):
-        build_index([f"http://me:secret@{host}/tea"], tmp_path / "i", encoder="none")
-    with refused("nothing fetches addresses of ftp"):
-        build_index(["ftp://host/x.txt"], tmp_path / "i", encoder="none")
+
+
+def test_addresses_with_a_password_or_of_ftp_are_refused(tmp_path):
+    for address, why in (
+        ("http://me:secret@host/tea", "leave out the password"),
+        ("ftp://host/x.txt", "nothing fetches addresses of ftp"),
+    ):
+        with refused(why):
+            build_index([address], tmp_path / "i", encoder="none")
 
 
 def test_the_command_line_takes_an_address(web, tmp_path, command):

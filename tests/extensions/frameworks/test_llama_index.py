@@ -23,9 +23,8 @@ def test_the_first_mark_is_the_first_source_node():
         answer = random_rag().generate(question, max_segments=2)
         response = engine.query(question)
         assert str(response) == answer.cited_text()
-        assert [node.node.text for node in response.source_nodes] == [
-            passage.text for passage in answer.citations
-        ]
+        texts = [passage.text for passage in answer.citations]
+        assert [node.node.text for node in response.source_nodes] == texts
         assert response.metadata["selfrag"]["text"] == answer.text
         sources += len(response.source_nodes)
         assert str(asyncio.run(engine.aquery(question))) == str(response)
@@ -34,11 +33,9 @@ def test_the_first_mark_is_the_first_source_node():
 
 def test_the_retriever_gives_the_passages_with_their_scores():
     rag = random_rag()
-    rag.retriever = lambda queries, k: [
-        passages("d1", "d2", "d3", "d4")[:k] for _ in queries
-    ]
+    hits = passages("d1", "d2", "d3", "d4")
+    rag.retriever = lambda queries, k: [hits[:k] for _ in queries]
     nodes = SelfRAGNodeRetriever(rag, 3).retrieve("query")
-    assert [(node.node.text, node.score) for node in nodes] == [
-        (passage.text, passage.score) for passage in passages("d1", "d2", "d3")
-    ]
+    assert [node.node.text for node in nodes] == [hit.text for hit in hits[:3]]
+    assert [node.score for node in nodes] == [hit.score for hit in hits[:3]]
     assert nodes[0].node.metadata == {"title": "Title of d1", "url": "selfrag://d1"}

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from wire_help import find
 
-from selfrag.extensions.granite.registry import (
-    DIALECTS,
-    codec,
-    intrinsics_of,
-)
+from selfrag.extensions.granite.registry import DIALECTS, codec, intrinsics_of
 
 
 def published(dialect, intrinsic):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import shutil
 import sys
 from dataclasses import replace
@@ -17,6 +16,7 @@ from intrinsic_rows import judged
 from json_files import read_json, write_json
 from lora_on_the_spot import save_adapter
 from refusals import refused
+from tables import each
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
@@ -89,14 +89,13 @@ def test_requests_to_a_switch_are_those_of_the_public_library(name):
 
 
 RESULTS = """
-factuality_detection {} {"score": "yes"} → {"risk": 1.0}
-policy_guardrails {"policy_text": "No names."} {"score": "Ambiguous"} → {"compliant": 0.0}
-factuality_correction {} {"correction": "Two parts."} → {"rewrite": "Two parts.", "changed": true}
-factuality_correction {} {"correction": "none"} → {"rewrite": "Goethe did. It has three parts.", "changed": false}
-guardian {"criteria": "Jailbreak"} {"score": "no"} → {"risk": 0.0}
-guardian {"criteria": "It speaks of rain."} {"score": "yes"} → {"risk": 1.0}
+factuality_detection → {} → {"score": "yes"} → {"risk": 1.0}
+policy_guardrails → {"policy_text": "No names."} → {"score": "Ambiguous"} → {"compliant": 0.0}
+factuality_correction → {} → {"correction": "Two parts."} → {"rewrite": "Two parts.", "changed": true}
+factuality_correction → {} → {"correction": "none"} → {"rewrite": "Goethe did. It has three parts.", "changed": false}
+guardian → {"criteria": "Jailbreak"} → {"score": "no"} → {"risk": 0.0}
+guardian → {"criteria": "It speaks of rain."} → {"score": "yes"} → {"risk": 1.0}
 """
-ROW = re.compile("(.*?) ({.*?}) ({.*}) → (.*)")
 
 
 def judged_by(name, reply, arguments):
@@ -105,9 +104,8 @@ def judged_by(name, reply, arguments):
     return find(name).on(writing(reply), published)(TALK, DOCUMENTS, **arguments)
 
 
-@pytest.mark.parametrize("row", RESULTS.split("\n")[1:-1])
-def test_what_an_adapter_writes_as_a_typed_result(row):
-    name, arguments, reply, expected = ROW.match(row).groups()
+@each("name, arguments, reply, expected", RESULTS)
+def test_what_an_adapter_writes_as_a_typed_result(name, arguments, reply, expected):
     result = judged_by(name, reply, json.loads(arguments))
     assert json.loads(expected).items() <= result.as_dict().items()
 
@@ -120,7 +118,8 @@ def test_what_a_classifier_says_is_what_the_rewriter_needs():
     result = judged_by("answer_relevance_classifier", RELEVANCE, {})
     values = result.as_dict()
     assert not result
-    assert (values["relevant"], values["category"]) == (0.0, "Too vague or generic")
+    assert values["relevant"] == 0.0
+    assert values["category"] == "Too vague or generic"
     assert result.arguments.items() < json.loads(RELEVANCE).items()
     rewriter = find("answer_relevance_rewriter")
     state = rewriter.state(TALK, DOCUMENTS, **result.arguments)
@@ -146,7 +145,8 @@ def test_attributions_are_in_passages_and_earlier_turns_the_most_important_first
     kind = find("context_attribution")
     prompted = kind.on(scoring(**{"04": 1.0}))(TALK, DOCUMENTS)
     row, text = prompted.records[0], PAST[0].content
-    assert (row["attribution_msg_index"], row["attribution_doc_id"]) == (0, None)
+    assert row["attribution_msg_index"] == 0
+    assert row["attribution_doc_id"] is None
     assert row["attribution_text"] == text
     assert prompted.lines()[1] == f"- [turn 1] {text}"
 
@@ -425,26 +425,24 @@ def test_tokens_judge_in_the_own_dialect_only():
     assert library.get(find("answerability")).by.name == "prompt"
 
 
-@pytest.mark.parametrize(
-    "field, grade, chat, granite",
-    [
-        # a score on a border is in the upper range
-        ("score", 0.3, "partial", "0.3-0.4"),
-        ("score", 1, "faithful", "0.9-1.0"),
-        ("score", 0.09, "unfaithful", "0.1-0"),
-        ("label", "0.1-0.2", "partial", "0.1-0.2"),
-        ("label", "partial", "partial", "0.5-0.6"),
-        ("label", "unanswerable", "NA", "unanswerable"),
-        ("label", "NA", "NA", "NA"),
-    ],
-)
-def test_each_dialect_learns_its_own_degrees_of_faithfulness(
-    field, grade, chat, granite
-):
+DEGREES = """
+"score": 0.3 → partial → 0.3-0.4
+"score": 1 → faithful → 0.9-1.0
+"score": 0.09 → unfaithful → 0.1-0
+"label": "0.1-0.2" → partial → 0.1-0.2
+"label": "partial" → partial → 0.5-0.6
+"label": "unanswerable" → NA → unanswerable
+"label": "NA" → NA → NA
+"""
+"""A score on a border is in the upper range."""
+
+
+@each("grade, chat, granite", DEGREES)
+def test_each_dialect_learns_its_own_degrees_of_faithfulness(grade, chat, granite):
     record = judged(0)
     for sentence in record["sentences"]:
         del sentence["label"]
-        sentence[field] = grade
+        sentence |= json.loads(f"{{{grade}}}")
     row = parser("hallucination_detection")(record)
 
     def taught(dialect):

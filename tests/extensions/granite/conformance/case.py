@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from retrieval.passage import Passage
@@ -22,29 +21,18 @@ from selfrag.judges.wire import Completion, TokenLogprob
 from selfrag.reflection.inputs import JudgeInput, Message
 
 CONTRACTS = "_contracts.json"
-DIALECT = MappingProxyType(
-    {"D1": "granite-3.2", "D2": "granite-3.3", "D3": "granite-common", "D4": "mellea"}
-)
-INTRINSIC = MappingProxyType(
-    {
-        "QR": "query_rewrite",
-        "UQ": "uncertainty",
-        "HD": "hallucination_detection",
-        "AD": "answerability",
-        "CG": "citation_generation",
-        "CR": "context_relevance",
-        "QC": "query_clarification",
-        "ARC": "answer_relevance_classifier",
-        "ARR": "answer_relevance_rewriter",
-        "RC": "requirement_check",
-        "CA": "context_attribution",
-        "GU": "guardian",
-        "PG": "policy_guardrails",
-        "FC": "factuality_correction",
-        "FD": "factuality_detection",
-        "GEN": "generation",
-    }
-)
+DIALECT = {
+    "D1": "granite-3.2",
+    "D2": "granite-3.3",
+    "D3": "granite-common",
+    "D4": "mellea",
+}
+CODES = """QR query_rewrite UQ uncertainty HD hallucination_detection AD answerability CG citation_generation
+CR context_relevance QC query_clarification ARC answer_relevance_classifier ARR answer_relevance_rewriter
+RC requirement_check CA context_attribution GU guardian PG policy_guardrails FC factuality_correction
+FD factuality_detection GEN generation"""
+WORDS = CODES.split()
+INTRINSIC = dict(zip(WORDS[::2], WORDS[1::2], strict=True))
 KINDS = ("wire", "decode", "rewrite", "rewrite+decode", "api", "input")
 
 

@@ -1,21 +1,12 @@
 """One case through our codec: what was compared, and how it came out."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from conformance.case import Case
-from conformance.compare import (
-    Deviation,
-    MismatchError,
-    Rejoined,
-    compare,
-    difference,
-    sound,
-)
+from conformance.compare import Deviation, Rejoined, compare, same, sound
 from conformance.recorded import booleans, dated, replayed, state_of
 from conformance.records import plain_result
 from selfrag.common.errors import UserError
@@ -30,101 +21,82 @@ def check_chat(case, codec, deviations, checked):
     """Compare one case; adds to `deviations` and `checked`.
 
     Raises:
-        MismatchError: something differs without a reason.
+        AssertionError: something differs without a reason.
     """
     state = case.state(codec)
     expected = case.raw.get("expected_request")
     if expected is not None:
-        ours = codec.wire(state)
-        if ours != expected:
-            raise MismatchError(
-                difference("request", json.dumps(ours), json.dumps(expected))
-            )
+        requests = (codec.wire(state), expected)
+        same("request", *(json.dumps(value, sort_keys=True) for value in requests))
         checked.append("request")
     request = codec.encode(state)
     replace(codec, exact=True).encode(state)
-    results = case.raw.get("expected_upstream")
-    for number, completion in enumerate(case.completions()):
-        deviations |= _result(
-            codec, request, completion, None if results is None else (results[number],)
-        )
-    if case.completions():
-        checked.append(f"{len(case.completions())} results")
+    completions, results = case.completions(), case.raw.get("expected_upstream")
+    for number, completion in enumerate(completions):
+        sound(codec.decode(request, completion))
+        if results is not None:
+            deviations |= _result(codec, request, completion, results[number])
+    if completions:
+        checked.append(f"{len(completions)} results")
     if case.kind == "api" and results is not None:
-        deviations |= _replay(codec, request, results)
+        # recorded results without the model's words: shape, fields and offsets
+        completion = replayed(codec, request, results)
+        sound(codec.decode(request, completion))
+        again = plain_result(codec, request, completion)
+        deviations |= compare(again, results, Rejoined.of(request))
         checked.append("fields and offsets")
     if not checked:
         checked.append("request builds")
 
 
 def _result(codec, request, completion, expected):
-    reflection = codec.decode(request, completion)
-    sound(reflection)
-    if expected is None:
-        return set()
     ours = plain_result(codec, request, completion)
     try:
-        return compare(ours, expected[0], Rejoined.of(request))
-    except MismatchError:
-        if booleans(codec.spec, completion, ours, expected[0]):
+        return compare(ours, expected, Rejoined.of(request))
+    except AssertionError:
+        if booleans(codec.spec, completion, ours, expected):
             return {Deviation.BOOLEAN}
         raise
 
 
-def _replay(codec, request, results):
-    """Recorded results without the model's words: shape, fields and offsets."""
-    completion = replayed(codec, request, results)
-    sound(codec.decode(request, completion))
-    again = plain_result(codec, request, completion)
-    return compare(again, results, Rejoined.of(request))
+BLANK = JudgeInput((Message("user", "?"),))
+"""Of completions that were recorded without their prompt."""
 
 
 def check_completion(case, codec, deviations, checked):
     """Compare one case; adds to `deviations` and `checked`.
 
     Raises:
-        MismatchError: something differs without a reason.
+        AssertionError: something differs without a reason.
     """
+    values = case.raw.get("input") or {}
     recorded = case.raw.get("request")
-    state = JudgeInput(())
     if recorded is not None:
         codec = dated(codec, recorded["turns"])
-        state = (
-            case.state(codec)
-            if case.raw.get("input")
-            else state_of(codec, recorded["turns"])
-        )
-        request = codec.encode(state)
-        prompt = request.prompt.text
-        if prompt != recorded["prompt"]:
-            raise MismatchError(difference("prompt", prompt, recorded["prompt"]))
-        _parameters(
-            codec,
-            request,
-            recorded,
-            (case.raw.get("input") or {}).get("generate_inputs") or {},
-        )
-        checked.append("prompt")
-    elif case.raw.get("input"):
+    if values:
         state = case.state(codec)
-    request = codec.encode(state) if state.messages else _blank(codec)
-    expected = case.raw.get("expected_upstream")
-    for number, completion in enumerate(case.completions()):
+    elif recorded is not None:
+        state = state_of(codec, recorded["turns"])
+    else:
+        state = BLANK
+    request = codec.encode(state)
+    if recorded is not None:
+        same("prompt", request.prompt.text, recorded["prompt"])
+        _parameters(codec, request, recorded, values.get("generate_inputs") or {})
+        checked.append("prompt")
+    if not state.messages:
+        request = codec.encode(BLANK)
+    completions, expected = case.completions(), case.raw.get("expected_upstream")
+    for completion in completions:
         reflection = codec.decode(request, completion)
         sound(reflection)
         if case.kind == "decode":
             deviations |= _plain(case, codec, request, reflection, expected)
-        elif reflection.diagnostics and not (reflection.findings or reflection.text):
-            raise MismatchError(
-                f"completion {number} was not understood: {reflection.diagnostics[0].message}"
-            )
-    if case.completions():
-        checked.append(f"{len(case.completions())} completions")
-
-
-def _blank(codec):
-    """A request for completions that were recorded without their prompt."""
-    return codec.encode(JudgeInput((Message("user", "?"),)))
+        else:
+            understood = reflection.findings or reflection.text
+            assert understood or not reflection.diagnostics, reflection.diagnostics
+    if completions:
+        checked.append(f"{len(completions)} completions")
 
 
 def _parameters(codec, request, recorded, caller):
@@ -139,14 +111,10 @@ def _parameters(codec, request, recorded, caller):
     theirs = {
         k: v for k, v in params.items() if k == "max_tokens" or k.startswith("guided_")
     }
-    if codec.intrinsic != "generation" and ours != theirs:
-        raise MismatchError(
-            f"parameters: {ours!r:.200} where {theirs!r:.200} was recorded"
-        )
-    if request.adapter is not None and request.adapter != recorded["model"]:
-        raise MismatchError(
-            f"adapter: {request.adapter!r} where {recorded['model']!r} was recorded"
-        )
+    if codec.intrinsic != "generation":
+        assert ours == theirs, f"parameters: {ours!r:.200}, not {theirs!r:.200}"
+    if request.adapter is not None:
+        same("adapter", request.adapter, recorded["model"])
 
 
 def _plain(case, codec, request, reflection, expected):
@@ -159,24 +127,15 @@ def _plain(case, codec, request, reflection, expected):
         or expected == reflection.raw
     )
     if nothing and unread:
-        return _undefined(reflection, ours)
+        assert ours in (None, []), f"garbage was taken for {ours!r:.80}"
+        assert reflection.diagnostics, "an undefined result without a diagnostic"
+        return {Deviation.UNDEFINED}
     if case.intrinsic == "uncertainty":
-        if ours is None or abs(ours - (float(expected) + 0.05)) > 1e-9:
-            raise MismatchError(f"certainty {ours!r} where {expected!r} was recorded")
+        why = f"certainty {ours!r} where {expected!r} was recorded"
+        assert ours is not None, why
+        assert abs(ours - (float(expected) + 0.05)) <= 1e-9, why
         return {Deviation.DECILE}
     return compare(ours, expected, Rejoined.of(request), subset=True)
-
-
-def _noted(reflection):
-    if not reflection.diagnostics:
-        raise MismatchError("an undefined result without a diagnostic")
-    return {Deviation.UNDEFINED}
-
-
-def _undefined(reflection, ours):
-    if ours not in (None, []):
-        raise MismatchError(f"garbage was taken for {ours!r:.80}")
-    return _noted(reflection)
 
 
 class Verdict(StrEnum):
@@ -191,37 +150,28 @@ class Verdict(StrEnum):
 class Outcome:
     """A case and how it came out."""
 
-    case: Case  # which
-    verdict: Verdict  # passed, differs for named reasons, or failed
-    deviations: tuple[Deviation, ...] = ()  # the reasons
-    failure: str = ""  # where it failed
-    checked: tuple[
-        str, ...
-    ] = ()  # what was compared, such as `request` and `2 results`
+    case: Case
+    verdict: Verdict
+    deviations: list[Deviation]  # the reasons
+    failure: str  # where it failed
+    checked: list[str]  # what was compared, such as `request` and `2 results`
 
 
 def check(case):
     """Run a case; nothing raises."""
-    deviations = set()
-    checked = []
+    deviations, checked, failure = set(), [], ""
     before = copy.deepcopy(dict(case.raw))
     try:
         codec = case.codec()
-        if isinstance(codec, CompletionCodec):
-            check_completion(case, codec, deviations, checked)
-        else:
-            check_chat(case, codec, deviations, checked)
-        if before != case.raw:
-            raise MismatchError("the input was changed")
-    except (MismatchError, UserError) as error:
-        return Outcome(
-            case, Verdict.FAIL, tuple(sorted(deviations)), str(error), tuple(checked)
-        )
+        words = isinstance(codec, CompletionCodec)
+        (check_completion if words else check_chat)(case, codec, deviations, checked)
+        assert before == case.raw, "the input was changed"
+    except (AssertionError, UserError) as error:
+        failure = str(error)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         # A file that is no case, or a fault of ours: one failure, and the other cases still run.
-        why = f"{type(error).__name__}: {error}"
-        return Outcome(
-            case, Verdict.FAIL, tuple(sorted(deviations)), why, tuple(checked)
-        )
+        failure = f"{type(error).__name__}: {error}"
     verdict = Verdict.DEVIATION if deviations else Verdict.PASS
-    return Outcome(case, verdict, tuple(sorted(deviations)), "", tuple(checked))
+    if failure:
+        verdict = Verdict.FAIL
+    return Outcome(case, verdict, sorted(deviations), failure, checked)

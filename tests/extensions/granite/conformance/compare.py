@@ -1,7 +1,5 @@
 """Are two plain results the same? Floats within a tolerance, texts and offsets exactly or for a named reason."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,37 +28,21 @@ TOLERANCE = 0.005
 """The libraries round to two digits."""
 
 
-class MismatchError(Exception):
-    """Two values differ, and no reason is known. The message says where."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rejoined:
     """Where the public libraries see a span: in the sentences of a text joined by one space."""
 
     # each original with the spans of its numbered sentences
-    texts: tuple[tuple[str, tuple[Span, ...]], ...]
+    texts: list[tuple[str, list[Span]]]
 
     @classmethod
     def of(cls, request):
         """The numbered sentences of a request."""
         spans = {}
         for site in (*request.sites, *request.sources):
-            spans.setdefault((site.message, site.passage), []).append(
-                (site.begin, site.end)
-            )
-        state = request.state
-        return cls(
-            tuple(
-                (
-                    state.messages[m].content
-                    if m is not None
-                    else state.passages[p or 0].text,
-                    tuple(sorted(set(texts))),
-                )
-                for (m, p), texts in spans.items()
-            )
-        )
+            place = site.message, site.passage, request.state.original(site)
+            spans.setdefault(place, set()).add((site.begin, site.end))
+        return cls([(text, sorted(found)) for (*_, text), found in spans.items()])
 
     def holds(self, begin, end, text):
         """Whether a span of ours is what it says, in some original."""
@@ -89,56 +71,43 @@ def compare(ours, theirs, joined, *, subset=False, at="result"):
         at: where in the result, for the message.
 
     Raises:
-        MismatchError: they differ without a reason.
+        AssertionError: they differ without a reason.
     """
+    deviations = set()
     if isinstance(theirs, list) and isinstance(ours, list):
-        return _lists(ours, theirs, joined, subset, at)
-    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
-        return _records(ours, theirs, joined, subset, at)
-    if _number(ours) and _number(theirs):
-        if abs(float(ours) - float(theirs)) <= TOLERANCE:
-            return set()
-    elif type(ours) is type(theirs) and ours == theirs:
-        return set()
-    raise MismatchError(f"{at}: {ours!r:.120} where {theirs!r:.120} was recorded")
+        assert len(ours) == len(theirs), f"{at}: {len(ours)} entries"
+        for index, pair in enumerate(zip(ours, theirs, strict=True)):
+            deviations |= compare(*pair, joined, subset=subset, at=f"{at}[{index}]")
+    elif isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        missing, added = theirs.keys() - ours, ours.keys() - theirs
+        assert not missing, f"{at}: fields {missing} are missing"
+        assert subset or not added, f"{at}: fields {added} are too many"
+        for stem in _spans(theirs):
+            deviations |= _span(ours, theirs, stem, joined, at)
+            missing |= {f"{stem}_begin", f"{stem}_end", f"{stem}_text"}
+        for name in theirs.keys() - missing:
+            where = f"{at}.{name}"
+            deviations |= compare(
+                ours[name], theirs[name], joined, subset=subset, at=where
+            )
+    else:
+        numbers = _number(ours) and _number(theirs)
+        near = numbers and abs(float(ours) - float(theirs)) <= TOLERANCE
+        equal = type(ours) is type(theirs) and ours == theirs
+        assert near or equal, f"{at}: {ours!r:.120} where {theirs!r:.120} was recorded"
+    return deviations
 
 
 def _number(value):
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _lists(ours, theirs, joined, subset, at):
-    deviations = set()
-    if len(ours) != len(theirs):
-        raise MismatchError(
-            f"{at}: {len(ours)} entries where {len(theirs)} were recorded"
-        )
-    for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        deviations |= compare(a, b, joined, subset=subset, at=f"{at}[{index}]")
-    return deviations
-
-
-def _records(ours, theirs, joined, subset, at):
-    missing = sorted(set(theirs) - set(ours))
-    added = [] if subset else sorted(set(ours) - set(theirs))
-    if missing or added:
-        raise MismatchError(
-            f"{at}: fields {missing or 'none'} are missing, {added or 'none'} are too many"
-        )
-    deviations = set()
-    spans = [
-        name.removesuffix("_begin")
-        for name in theirs
-        if name.endswith("_begin") and f"{name[:-6]}_end" in theirs
-    ]
-    for stem in spans:
-        deviations |= _span(ours, theirs, stem, joined, at)
-    covered = {f"{stem}_{part}" for stem in spans for part in ("begin", "end", "text")}
-    for name in theirs.keys() - covered:
-        deviations |= compare(
-            ours[name], theirs[name], joined, subset=subset, at=f"{at}.{name}"
-        )
-    return deviations
+def _spans(record):
+    """Names of the spans of a record."""
+    for name in record:
+        stem = name.removesuffix("_begin")
+        if f"{stem}_begin" == name and f"{stem}_end" in record:
+            yield stem
 
 
 def _span(ours, theirs, stem, joined, at):
@@ -149,38 +118,36 @@ def _span(ours, theirs, stem, joined, at):
         theirs[f"{stem}_end"],
         theirs.get(f"{stem}_text", text),
     )
-    if not joined.holds(begin, end, text):
-        raise MismatchError(
-            f"{at}.{stem}: {text!r:.80} is not at {begin}:{end} of any original"
-        )
+    where = f"{at}.{stem}: {text!r:.80} at {begin}:{end}"
+    assert joined.holds(begin, end, text), f"{where} is in no original"
     if (begin, end, text) == recorded:
         return set()
-    if text.split() == recorded[2].split() and recorded[:2] in joined.upstream(
-        begin, end, text
-    ):
-        return {Deviation.OFFSETS}
-    raise MismatchError(
-        f"{at}.{stem}: {begin}:{end} {text!r:.80} where {recorded!r:.120} was recorded"
-    )
+    offsets = joined.upstream(begin, end, text)
+    same_words = text.split() == recorded[2].split()
+    assert same_words, f"{where}, and {recorded!r:.120} was recorded"
+    assert recorded[:2] in offsets, f"{where}, and {recorded!r:.120} was recorded"
+    return {Deviation.OFFSETS}
 
 
-def difference(name, ours, theirs):
-    """Where two texts part."""
-    at = next(
-        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
-        min(len(ours), len(theirs)),
-    )
+def same(name, ours, theirs):
+    """Compare two texts, and tell where they part.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
     shown = slice(max(0, at - 20), at + 40)
-    return f"{name}: at {at}: {ours[shown]!r} where {theirs[shown]!r} was recorded"
+    why = f"{name}: at {at}: {ours[shown]!r} where {theirs[shown]!r} was recorded"
+    assert ours == theirs, why
 
 
 def sound(reflection):
-    """Every place is what the caller's own text has there.
+    """Check that every place is what the caller's own text has there.
 
     Raises:
-        MismatchError: a site holds another text.
+        AssertionError: a site holds another text.
     """
     for finding in reflection.findings:
         for site in (finding.site, *(citation.site for citation in finding.citations)):
-            if not reflection.state.holds(site):
-                raise MismatchError(f"{site} does not hold {site.text!r:.60}")
+            assert reflection.state.holds(site), f"{site} does not hold its text"

@@ -1,7 +1,5 @@
 """What recorded cases say: the conversation behind a prompt, and the reply behind a result."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -34,38 +32,29 @@ def dated(codec, turns):
 
 def state_of(codec, turns):
     """The state behind recorded turns: without the head, the tags and what the dialect puts behind."""
-    behind = len(codec.spec.turns)
-    body = list(turns[: len(turns) - behind])
-    if (
-        body
-        and body[0]["role"] == "system"
-        and (not body[0]["text"] or _DATE.search(body[0]["text"]))
-    ):
-        body = body[1:]
+    cut = len(turns) - len(codec.spec.turns)
+    body, behind = turns[:cut], turns[cut:]
+    if body and body[0]["role"] == "system":
+        head = body[0]["text"]
+        if not head or _DATE.search(head):
+            body = body[1:]
     passages = []
     messages = []
     for turn in body:
+        text = _TAG.sub("", turn["text"])
         role = _DOCUMENT_ROLE.fullmatch(turn["role"])
         if role:
-            passages.append(
-                Passage(role.group(1), _untagged(turn["text"].removeprefix("\n")))
-            )
+            passages.append(Passage(role[1], text.removeprefix("\n")))
         elif turn["role"] == "documents":
-            texts = re.split(r"(?:^|\n\n)Document \d+\n", turn["text"])[1:]
-            passages += [
-                Passage(str(index), _untagged(text)) for index, text in enumerate(texts)
-            ]
+            texts = re.split(r"(?:^|\n\n)Document \d+\n", text)[1:]
+            passages += [Passage(str(index), text) for index, text in enumerate(texts)]
         else:
-            messages.append(Message(turn["role"], _untagged(turn["text"])))
-    for turn, spec in zip(turns[len(turns) - behind :], codec.spec.turns, strict=True):
+            messages.append(Message(turn["role"], text))
+    for turn, spec in zip(behind, codec.spec.turns, strict=True):
         match = _DOCUMENT_ROLE.fullmatch(turn["role"])
         if spec.role == "{document}" and match:
-            passages.append(Passage(match.group(1), turn["text"].removeprefix("\n")))
-    return JudgeInput(
-        tuple(messages),
-        tuple(passages),
-        _arguments(codec, turns[len(turns) - behind :]),
-    )
+            passages.append(Passage(match[1], turn["text"].removeprefix("\n")))
+    return JudgeInput(tuple(messages), tuple(passages), _arguments(codec, behind))
 
 
 def _arguments(codec, turns):
@@ -86,10 +75,6 @@ def _arguments(codec, turns):
     return values
 
 
-def _untagged(text):
-    return _TAG.sub("", text)
-
-
 def replayed(codec, request, results):
     """A completion that amounts to recorded results, for cases that kept no completion.
 
@@ -99,36 +84,32 @@ def replayed(codec, request, results):
     binding = codec.binding
     if binding.shape is Shape.SENTENCES:
         names = {new: old for old, new in _retained(codec.spec).items()}
-        rows = [
-            {
-                str(binding.number): _numbered(request.sites, row["response_text"]),
-                **{
-                    names[name]: value
-                    for name, value in row.items()
-                    if name in names and names[name] in "fe"
-                },
-            }
-            for row in results
-        ]
+        rows = []
+        for row in results:
+            kept = {str(binding.number): _numbered(request.sites, row["response_text"])}
+            for name, value in row.items():
+                if names.get(name, "") in ("f", "e"):
+                    kept[names[name]] = value
+            rows.append(kept)
         return Completion(json.dumps(rows))
     if binding.shape is Shape.CITATIONS:
         cited = {number: [] for number in range(len(request.sites))}
         for row in results:
-            text = next(
+            [text] = [
                 value
                 for name, value in row.items()
                 if name.endswith("_text") and name != "response_text"
-            )
-            where = next(
-                (value for name, value in row.items() if name.endswith("_doc_id")), None
-            )
+            ]
+            [where] = [
+                value for name, value in row.items() if name.endswith("_doc_id")
+            ] or [None]
+            passages = request.state.passages
             inside = [
                 (number, site)
                 for number, site in enumerate(request.sources)
                 if where is None
                 or (
-                    site.passage is not None
-                    and request.state.passages[site.passage].id == str(where)
+                    site.passage is not None and passages[site.passage].id == str(where)
                 )
             ]
             cited[_numbered(request.sites, row["response_text"])] += _run(inside, text)
@@ -170,22 +151,16 @@ def booleans(spec, completion, ours, theirs):
 
     Right is recomputed without our reading: the alternatives `true` and `false` at the token that was chosen.
     """
-    labels = [
-        label
-        for rule in spec.rules
-        if rule["type"] == "likelihood"
-        for label, _ in categories(rule)
-    ]
-    if (
-        not labels
-        or not all(isinstance(label, bool) for label in labels)
-        or completion.tokens is None
-    ):
-        return False
+    labels = []
+    for rule in spec.rules:
+        if rule["type"] == "likelihood":
+            labels += [label for label, _ in categories(rule)]
+    words = ("true", "false")
     chosen = [
-        token for token in completion.tokens if token.token.strip() in ("true", "false")
+        token for token in completion.tokens or () if token.token.strip() in words
     ]
-    if len(chosen) != 1:
+    boolean = labels and all(isinstance(label, bool) for label in labels)
+    if not boolean or len(chosen) != 1:
         return False
     mass = {"true": 0.0, "false": 0.0}
     for text, logprob in chosen[0].top:

@@ -4,17 +4,14 @@ Offsets are into the caller's text. Nothing but the comparison with recorded res
 from the same reflection.
 """
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
 
 from selfrag.extensions.granite.chat import ChatCodec
 from selfrag.extensions.granite.numbering import LAST
 from selfrag.extensions.granite.replies import Shape
 from selfrag.extensions.granite.written_labels import distribution
-from selfrag.judges.output import ModelOutput, shown, understand
+from selfrag.judges.output import shown, understand
 from selfrag.reflection.findings import Code
 from selfrag.reflection.labels import Role
 
@@ -39,10 +36,6 @@ def _path(rule):
     return tuple(rule.get("input_path") or ())
 
 
-Rule: TypeAlias = Mapping[str, Any]
-Apply: TypeAlias = Callable[[ModelOutput, Rule, Any], Any]
-
-
 def records(rules, output):
     """The reply after all rules; None if there is no JSON at all."""
     root = output.json.root
@@ -59,13 +52,10 @@ def _likelihood(output, rule, value):
     root = output.json.root
     for path, node in root.at(_path(rule)) if root is not None else ():
         likelihood = distribution(output, node, labels, _row(path))
-        expected = (
-            None
-            if likelihood is None
-            else sum(
-                p * v for p, v in zip(likelihood.distribution, values, strict=True)
-            )
-        )
+        expected = None
+        if likelihood is not None:
+            pairs = zip(likelihood.distribution, values, strict=True)
+            expected = sum(p * v for p, v in pairs)
         value = _replaced(value, path, expected)
     return value
 
@@ -102,14 +92,13 @@ def _project(output, rule, value):
 def _explode(output, rule, value):
     name = rule["target_field"]
 
-    def rows(record):
-        yield from ({**record, name: item} for item in record[name])
+    def explode(records):
+        rows = []
+        for record in _listed(records):
+            rows += [{**record, name: item} for item in record[name]]
+        return rows
 
-    return _at(
-        _path(rule),
-        value,
-        lambda records: [row for record in _listed(records) for row in rows(record)],
-    )
+    return _at(_path(rule), value, explode)
 
 
 def _drop_duplicates(output, rule, value):
@@ -118,11 +107,10 @@ def _drop_duplicates(output, rule, value):
     def distinct(records):
         kept = {}
         for record in _listed(records):
-            key = (
-                tuple(repr(record.get(name)) for name in names)
-                if isinstance(record, Mapping)
-                else (repr(record),)
-            )
+            fields = [record]
+            if isinstance(record, Mapping):
+                fields = [record.get(name) for name in names]
+            key = repr(fields)
             if key in kept:
                 output.say(Code.DUPLICATE, f"{shown(record)} came twice")
             kept.setdefault(key, record)
@@ -150,11 +138,9 @@ def _decode_sentences(output, rule, value):
 
 
 def _described(output, site, names):
-    passage = (
-        None
-        if site.passage is None
-        else output.request.state.passages[site.passage].id or None
-    )
+    passage = None
+    if site.passage is not None:
+        passage = output.request.state.passages[site.passage].id or None
     facts = {"begin": site.begin, "end": site.end, "text": site.text}
     facts |= {"document_id": passage, "message_index": site.message}
     return {names[fact]: value for fact, value in facts.items() if fact in names}
@@ -180,20 +166,18 @@ def _merge_spans(output, rule, value):
         return (*key(row), row[begin], row[end])
 
     def merge(records):
-        known = [row for row in _listed(records) if isinstance(row, Mapping)]
-        rows = [
-            row
-            for row in known
-            if isinstance(row.get(begin), int) and isinstance(row.get(end), int)
-        ]
+        rows = []
+        for row in _listed(records):
+            if isinstance(row, Mapping):
+                ends = row.get(begin), row.get(end)
+                if all(isinstance(place, int) for place in ends):
+                    rows.append(dict(row))
         merged = []
         last = None
-        for row in sorted(map(dict, rows), key=order):
-            gap = (
-                _between(output, last, row, names)
-                if last is not None and key(last) == key(row)
-                else None
-            )
+        for row in sorted(rows, key=order):
+            gap = None
+            if last is not None and key(last) == key(row):
+                gap = _between(output, last, row, names)
             if gap is None:
                 last = row
                 merged.append(row)
@@ -210,18 +194,15 @@ def _between(output, left, right, names):
     """What stands between two spans of one original if it is white space only; None if they are not neighbours."""
     begin, end, text = names
     for site in output.request.sources:
-        if (site.begin, site.end) != (right[begin], right[end]) or right[begin] < left[
-            end
-        ]:
-            continue
-        if text is not None and site.text != right[text]:
-            continue
-        original = output.request.state.original(site)
-        gap = original[left[end] : right[begin]]
-        if (
-            text is None or original[left[begin] : left[end]] == left[text]
-        ) and not gap.strip():
-            return gap
+        at_right = (site.begin, site.end) == (right[begin], right[end])
+        behind = right[begin] >= left[end]
+        same_text = text is None or site.text == right[text]
+        if at_right and behind and same_text:
+            original = output.request.state.original(site)
+            gap = original[left[end] : right[begin]]
+            before = original[left[begin] : left[end]]
+            if (text is None or before == left[text]) and not gap.strip():
+                return gap
     return None
 
 
@@ -247,7 +228,7 @@ def _at(path, value, change):
     return value
 
 
-_APPLY: dict[str, Apply] = {
+_APPLY = {
     "likelihood": _likelihood,
     "nest": _nest,
     "project": _project,
@@ -265,20 +246,16 @@ def fields(binding, request, reflection):
     """
     if binding.shape in (Shape.TEXT, Shape.FREE):
         return reflection.text
+    rows = []
     if binding.shape is Shape.CITATIONS:
-        return [
-            row
-            for finding in reflection.findings
-            for row in _citation_rows(binding, request, finding)
-        ]
+        for finding in reflection.findings:
+            rows += _citation_rows(binding, request, finding)
+        return rows
     if binding.shape is Shape.SENTENCES:
-        known = [
-            finding for finding in reflection.findings if finding.judgment is not None
-        ]
-        return [
-            _sentence_row(binding, number, finding)
-            for number, finding in enumerate(known)
-        ]
+        for finding in reflection.findings:
+            if finding.judgment is not None:
+                rows.append(_sentence_row(binding, len(rows), finding))
+        return rows
     judgment = reflection.findings[0].judgment if reflection.findings else None
     if judgment is None:
         return None
@@ -286,18 +263,16 @@ def fields(binding, request, reflection):
 
 
 def _sentence_row(binding, number, finding):
-    label = finding.judgment.label if finding.judgment is not None else ""
+    label = finding.judgment.label
     row = {
         "hallucination_id": str(number),
         "faithfulness": label,
         "risk": _risk(label) if binding.number is None else label,
         **_span("response", finding.site),
     }
-    return (
-        row
-        if finding.explanation is None
-        else {**row, "reasoning": finding.explanation}
-    )
+    if finding.explanation is not None:
+        row["reasoning"] = finding.explanation
+    return row
 
 
 def _risk(label):
@@ -311,24 +286,23 @@ def _risk(label):
 
 def _citation_rows(binding, request, finding):
     """One row a cited span; the older dialect does not merge neighbours."""
-    spans = [citation.site for citation in finding.citations]
-    if binding.number is None:
-        spans = [
-            source
-            for span in spans
-            for source in request.sources
-            if source.passage == span.passage
-            and span.begin <= source.begin
-            and source.end <= span.end
-        ]
-    names = [
-        None if span.passage is None else request.state.passages[span.passage].id
-        for span in spans
-    ]
-    return [
-        {**_span("context", span), "doc_id": name, **_span("response", finding.site)}
-        for span, name in zip(spans, names, strict=True)
-    ]
+    rows = []
+    for citation in finding.citations:
+        span, name = citation.site, None
+        if span.passage is not None:
+            name = request.state.passages[span.passage].id
+        spans = [span]
+        if binding.number is None:
+            spans = [
+                source
+                for source in request.sources
+                if source.passage == span.passage
+                and span.begin <= source.begin
+                and source.end <= span.end
+            ]
+        response = _span("response", finding.site)
+        rows += [{**_span("context", s), "doc_id": name, **response} for s in spans]
+    return rows
 
 
 def _span(name, site):
