@@ -113,10 +113,11 @@ def test_how_it_ended(reason, last, count, eos, end):
         ("max_model_len", 0),
         ("max_num_seqs", 0),
         ("gpu_memory_utilization", 1.5),
+        ("dtype", "int8"),
     ],
 )
 def test_senseless_settings(name, bad):
-    with refused(f"{name}={bad}"):
+    with refused(f"{name}={bad!r}"):
         VLLMConfig("m", **{name: bad})
 
 

@@ -63,7 +63,7 @@ class OnnxConfig:
     # prompt and new tokens together; None is what the model was made for
     max_model_len: int | None = None
     max_prefill_tokens: int = 1024  # prompt tokens computed in one pass
-    prefix_cache_mib: int = 128  # memory for keys and values of earlier prompts
+    prefix_cache_mib: int = 512  # memory for keys and values of earlier prompts
     threads: int | None = None  # None is one for each core
 
     def __post_init__(self) -> None:
