@@ -121,14 +121,14 @@ def test_issue_46_an_answer_loads_only_what_it_needs():
     files of encoders, unfolded code has more lines, and lines of 88 characters in place of 120 made 12,760 lines
     15,100. The demo's index has no words, so that the search by words is not loaded: 59 files. What engines in this
     process share has one of its own: 60. Four more, with some 600 lines, read tokenizers and run encoders in place of
-    transformers and torch: 64.
+    transformers and torch: 64. Requests that show the inside of a reply take 60 lines.
     """
     code, modules = run(ASK)
     ours = {name: file for name, file in modules.items() if name.split(".")[0] in OURS}
     assert code == 0
     assert len(ours) <= 64
     lines = sum(len(Path(file).read_text().splitlines()) for file in ours.values())
-    assert lines <= 16_100
+    assert lines <= 16_160
     unneeded = """
 retrieval.faiss_files retrieval.tables retrieval.words retrieval.parquet selfrag.decoding.trace_reading
 selfrag.decoding.option_scoring selfrag.engines.grammars selfrag.reflection.inputs

@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 
 import pytest
-from json_files import write_records
 
 PLACE = Path(__file__).parent
 VOLATILE = set("seconds time commit started ended".split())
@@ -213,6 +212,7 @@ def main(home, kills):
     import teaching_server
     import tqdm
     import trained
+    from json_files import write_records
 
     import selfrag.training.job  # noqa: F401
 

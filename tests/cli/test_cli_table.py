@@ -636,7 +636,8 @@ def test_a_name_of_an_option_has_one_meaning_in_all_commands():
             for flag in flags if isinstance(info, typer.models.OptionInfo) else ():
                 kinds[flag].add(str if kind is Path else kind)
                 helps[flag].add(info.help)
-    assert {flag: kind for flag, kind in kinds.items() if len(kind) > 1} == {}
+    # engines compute in one number format more than training
+    assert [flag for flag, kind in kinds.items() if len(kind) > 1] == ["--dtype"]
     assert {flag for flag, texts in helps.items() if len(texts) > 1} == WORDED
 
 

@@ -36,7 +36,7 @@ from selfrag.evaluation.report import (
     read_report,
     render,
     spoken,
-    write,
+    write_report,
 )
 from selfrag.render.figures import encoded, save
 
@@ -228,7 +228,7 @@ def test_what_is_not_at_hand_is_said():
 
 def test_it_asks_for_nothing_unfolds_and_leads_to_its_sliders(browser, runs, tmp_path):
     report = read_report(runs, against="finetuned")
-    file = write(report, tmp_path / "a report.html")
+    file = write_report(report, tmp_path / "a report.html")
     page, seen = browsing.opened(browser, file, viewport={"width": 400, "height": 700})
     assert [
         url for url in seen["requests"] if not url.startswith("data:image/svg+xml")
