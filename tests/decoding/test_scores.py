@@ -21,6 +21,7 @@ from written import (
 from selfrag.decoding.option_scoring import normalised
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import critique_score, read
+from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import (
@@ -113,6 +114,41 @@ def test_a_ratio_is_never_negative():
     """A trace of another program may hold probabilities that add up to a little more than 1."""
     judgment = Judgment(RETRIEVE, "start", (1.0, 0.0, 0.0), coverage=1.001)
     assert SHORT.retrieval_score(judgment) == 0
+
+
+def test_a_forced_utility_that_the_model_did_not_expect_decides_nothing():
+    """A.1: utility is given once an output. Two equal candidates, utility read from a mass of 1.3e-8 in between."""
+    tree = {
+        "[Retrieval]<d1>": "{isrel .9 .1}One.{issup .6 .3 .1}{~isuse 1e-8 0 0 0 3e-9}[Retrieval]",
+        "[Retrieval]<d2>": "{isrel .9 .1}Two.{issup .6 .3 .1}{~isuse 3e-9 0 0 0 1e-8}[Retrieval]",
+    }
+    found = run(
+        tree,
+        "d1",
+        "d2",
+        mode="always",
+        undefined="force",
+        max_segments=1,
+        likelihood="none",
+    )
+    scores = [node.score for node in found.answer.trace.nodes]
+    assert scores == pytest.approx([(0.9 + 0.75) * 2.5 / 2] * 2)
+    assert [
+        node.judgments[Role.UTILITY].coverage < 1e-7
+        for node in found.answer.trace.nodes
+    ] == [True, True]
+    known = run(
+        tree,
+        "d1",
+        "d2",
+        mode="always",
+        undefined="zero",
+        max_segments=1,
+        likelihood="none",
+    )
+    assert [node.score for node in known.answer.trace.nodes] == pytest.approx(
+        [0.9 + 0.75] * 2
+    )
 
 
 def test_a_segment_that_its_budget_cut_goes_on_where_tokens_are_left():
@@ -241,6 +277,28 @@ def test_defect_40_option_likelihood():
     assert done.answer.text == "B"
     totals = {node.text: node.path_score for node in done.answer.trace.nodes}
     assert totals == pytest.approx({"A": 1.1, "B": 1.9})
+
+
+def test_the_published_code_votes_with_the_texts_that_were_written():
+    """p(a) .9 and p(b) .1 after both passages: only `a` is written, whatever the critiques of `b` would be."""
+    tree = {
+        "[Retrieval]<d1>": "{isrel .9 .1}a{issup .1 .1 .8}</s>",
+        "[Retrieval]<d2>": "{isrel .9 .1} a{issup .2 .1 .7}</s>",
+        "[Retrieval]<d3>": "{isrel .9 .1}b{issup 1 0 0}</s>",
+    }
+    how = {
+        "mode": "always",
+        "likelihood": "none",
+        "undefined": "zero",
+        "max_segments": 1,
+    }
+    found = run(tree, "d1", "d2", "d3", choices=("a", "b"), aggregate="vote", **how)
+    assert found.answer.text == "a"
+    totals = {node.text: node.path_score for node in found.answer.trace.nodes}
+    assert totals == pytest.approx({"a": (0.9 + 0.15) + (0.9 + 0.25), "b": 0.9 + 1.0})
+    assert Trace.from_json(found.answer.trace.to_json()) == found.answer.trace
+    best = found.answer.rescore(Weights(isrel=0.0, issup=10.0))
+    assert (best.text, best.exact) == ("b", True)  # 1.5 + 2.5 against 10
 
 
 def test_length_is_taken_out_by_tokens_or_characters():
