@@ -16,6 +16,7 @@ from pathlib import Path
 from scripts.benchmarks.measure import Report
 from scripts.benchmarks.workload import Item, items_of
 from scripts.command import command
+from selfrag.common.checks import parse_settings
 from selfrag.common.errors import UserError
 from selfrag.demo import base_path
 from selfrag.engines import load_engine
@@ -66,11 +67,11 @@ def main(
     *,
     method: list[str] = ["flare", "ircot"],  # noqa: B006 - of the command line alone
     engine: str = "onnx",
+    engine_set: list[str] = [],  # noqa: B006 - of the command line alone
     model: str | None = None,
     data: Path | None = None,
     questions: int = 64,
     passages: int = 5,
-    prefix_cache_mib: int = 512,
     out: Path | None = None,
 ) -> None:
     """Print a line for each method and way, and what one at a time takes in proportion.
@@ -78,20 +79,19 @@ def main(
     Args:
         method: name of a method; repeatable.
         engine: name of an engine.
+        engine_set: its settings, KEY=VALUE; by default dtype=float32; repeatable.
         model: checkpoint directory, hub name or `demo`; by default the demo's base model.
         data: rows with instruction and passages; else made from the demo corpus.
         questions: to answer.
         passages: of each question.
-        prefix_cache_mib: of the engine.
         out: JSON file with everything measured.
     """
     report = Report(out)
     path = base_path() if model is None else resolve_model(model)
     reader = model_of(load_tokenizer(path), path)
     items = items_of(data, questions, passages)
-    load = partial(
-        load_engine, engine, path, dtype="float32", prefix_cache_mib=prefix_cache_mib
-    )
+    settings = {"dtype": "float32"} | parse_settings(engine_set, "--engine-set")
+    load = partial(load_engine, engine, path, **settings)
     entries = {entry.name: entry for entry in METHODS}
     for name in method:
         system = entries[name].system(reader, {"passages": passages})
