@@ -262,6 +262,7 @@ if TYPE_CHECKING:
     )
     from selfrag.evaluation.task_files import (
         TaskFile,
+        searched,
     )
     from selfrag.intrinsics.capability import (
         Capability,
@@ -456,7 +457,7 @@ _NAMES = {
     "selfrag.evaluation.settings": "SourceSettings",
     "selfrag.evaluation.systems": "System named_system",
     "selfrag.evaluation.task": "Task",
-    "selfrag.evaluation.task_files": "TaskFile",
+    "selfrag.evaluation.task_files": "TaskFile searched",
     "selfrag.intrinsics.capability": "Capability Documents Needs",
     "selfrag.intrinsics.families": "AdapterFamily PublishedAdapter",
     "selfrag.intrinsics.named": "find_judge open_judge",
@@ -708,6 +709,7 @@ __all__ = [
     "run_systems",
     "SourceSettings",
     "TaskFile",
+    "searched",
     "markdown_section",
     "Item",
     "Task",

@@ -162,6 +162,26 @@ def test_settings_are_chosen_on_items_that_are_not_reported(model, files, tmp_pa
         halve(single, 0)
 
 
+def test_all_systems_read_from_the_index_and_options_are_refused_first(files, tmp_path):
+    def search(queries, k):
+        return [[Passage("index", query, "I")][:k] for query in queries]
+
+    board = board_of(files, tmp_path / "b", retriever=search)
+    asked = [board._checked(file) for file in board.files]
+    assert {p.id for f in asked for i in f.items for p in i.passages} == {"index"}
+    own = board_of(files, tmp_path / "b")
+    assert [own._checked(file) for file in own.files] == own.files
+    row = {"id": "1", "task": "fact_check", "instruction": "Q", "answers": ["true"]}
+    row |= {"label": "true", "options": ["true", "false"]}
+    path = data_file(tmp_path, row, name="facts.jsonl")
+    for systems in (("always", "selfrag"), ("crag",)):
+        with refused(f"facts is multiple choice, .*: {systems[0]};"):
+            board_of([path], tmp_path / "c", systems=systems).run()
+    assert not (tmp_path / "c").exists()
+    closed = board_of([path], tmp_path / "c", systems=("selfrag",))
+    assert closed._checked(closed.files[0]) == closed.files[0]
+
+
 def test_holm_and_p_values_by_hand():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1.0, 1.0]

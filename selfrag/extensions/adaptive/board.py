@@ -31,6 +31,7 @@ from selfrag.interface import (
     read_runs,
     run_systems,
     scale_of,
+    searched,
 )
 
 SYSTEMS = (
@@ -48,6 +49,8 @@ SYSTEMS = (
     "selfrag-always",
 )
 """Systems of a board, unless others are named."""
+BEFOREHAND = ("selfrag", "selfrag-always")
+"""Systems that are given passages, and do not search."""
 REFERENCE = "always"
 COSTS = ("requests", "prompt_tokens", "generated_tokens", "searches")
 DEVELOPMENT = "development"
@@ -120,6 +123,7 @@ class Board:
         source: how the files were read, for the manifests.
         systems: names of systems.
         retriever: what is searched; None gives every search the passages of the item.
+        passages: that Self-RAG is given of it for a question.
         budget: most tokens of an item, prompt and new ones, on the development part; None leaves settings alone.
         seed: of the development part and of the intervals.
     """
@@ -130,13 +134,14 @@ class Board:
     source: Mapping[str, Any]
     systems: Sequence[str] = SYSTEMS
     retriever: Retriever | None = None
+    passages: int = 10
     budget: int | None = None
     seed: int = 0
 
     def run(self) -> dict[str, str]:
         """Run what is not recorded yet, and return the chosen setting of each system, empty for the default."""
         names = {name: name for name in self.systems}
-        files = self.files
+        files = [self._checked(file) for file in self.files]
         chosen: dict[str, dict[str, Any]] = {}
         if self.budget is not None:
             halves = [halve(file, self.seed) for file in files]
@@ -148,6 +153,23 @@ class Board:
             ((key, value),) = changes.items()
             settings[name] = f"{key}={value:g}"
         return settings
+
+    def _checked(self, file: TaskFile) -> TaskFile:
+        """Return a file whose items all have passages of the index, if there is one: every system reads from it.
+
+        Raises:
+            UserError: its items have options to choose from, which a method cannot do.
+        """
+        methods = [entry.name for entry in METHODS if entry.name in self.systems]
+        if methods and not file.task.written and any(i.options for i in file.items):
+            raise UserError(
+                f"{file.name} is multiple choice, which these answer in words: {', '.join(methods)}; leave the file"
+                " out, or name a published task with the protocol baseline"
+            )
+        if self.retriever is None:
+            return file
+        bare = [replace(item, passages=()) for item in file.items]
+        return replace(file, items=searched(bare, self.retriever, self.passages))
 
     def _choose(self, files: Sequence[TaskFile]) -> dict[str, dict[str, Any]]:
         """Return the best setting of each method within the budget, else its cheapest, on the development part."""
@@ -315,10 +337,14 @@ def board_markdown(
                 "yes" if row.on_front else "",
             ]
             lines.append([*cells, *costs, *seconds])
-        notes = (
+        notes = [
             f"The score is {head}, with bootstrap 95% intervals over items; differences to {against} are paired",
             "Costs are of one item; wall time is that of the batch divided by its items",
             "On the front no other system scores as high with fewer tokens",
-        )
+        ]
+        if any(row.system in BEFOREHAND for row in rows):
+            notes.append(
+                "Self-RAG reads what one search of the question found before the run; its cost is not in the table"
+            )
         sections.append(markdown_section(name, HEAD, lines, notes))
     return "\n".join(sections)

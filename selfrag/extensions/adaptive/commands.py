@@ -73,6 +73,7 @@ def board(
         source_settings,
         systems,
         source.retriever,
+        source.found,
         read_budget(budget),
         source.seed,
     )
