@@ -152,7 +152,11 @@ def _value(source: BinaryIO, kind: int) -> Any:
     return list(_unpack(source, f"<{_checked(count)}{_NUMBERS[kind]}"))
 
 
-FAMILIES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
+FAMILIES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
 """Architectures of GGUF, which are the names of transformers' families as well, and its classes."""
 _WEIGHTS = {
     "token_embd": "model.embed_tokens",
@@ -164,6 +168,8 @@ _LAYER_WEIGHTS = {
     "ffn_norm": "post_attention_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
     "ffn_gate": "mlp.gate_proj",

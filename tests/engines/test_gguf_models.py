@@ -68,8 +68,9 @@ def test_a_file_in_the_published_format_answers_as_its_checkpoint(engine, tmp_pa
     assert answered(file, **options) == answered(path, **options)
 
 
-def test_a_qwen2_answers_as_its_checkpoint(tmp_path):
-    path = in_bf16(tiny.save_qwen2(tmp_path / "a"))
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_qwen_answers_as_its_checkpoint(version, tmp_path):
+    path = in_bf16(tiny.save_qwen2(tmp_path / "a", version))
     file = write_gguf(path, tmp_path / "m.gguf")
     assert answered(file, engine="onnx") == answered(path, engine="onnx")
 

@@ -154,21 +154,28 @@ def save_llama(
     )
 
 
-def save_qwen2(path):
-    """Write a two-layer random Qwen2, whose queries, keys and values have biases; tied output matrix."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+def save_qwen2(path, version=2):
+    """Write a two-layer random Qwen2, which has biases of queries, keys and values, or a Qwen3; norms are not 1."""
+    import transformers
 
     tokenizer = byte_level_tokenizer()
-    config = Qwen2Config(
+    config = getattr(transformers, f"Qwen{version}Config")(
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=16 if version == 2 else 32,
         max_position_embeddings=512,
         **_common(tokenizer, tie=True),
     )
-    return _save(Qwen2ForCausalLM, config, tokenizer, path, is_uneven=True)
+    model_class = getattr(transformers, f"Qwen{version}ForCausalLM")
+    return _save(model_class, config, tokenizer, path, is_uneven=True)
+
+
+def save_qwen3(path):
+    """Write a Qwen3, whose heads have norms and together are wider than the hidden states."""
+    return save_qwen2(path, 3)
 
 
 _QWEN = """{% for m in messages %}<|im_start|>{{ m.role }}

@@ -14,6 +14,8 @@ NAMES = {
     "post_attention_layernorm": "ffn_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
     "mlp.gate_proj": "ffn_gate",

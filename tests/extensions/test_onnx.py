@@ -51,7 +51,7 @@ def configured(path, changes):
     return path
 
 
-@pytest.mark.parametrize("save", [tiny.save_qwen2, save_llama3])
+@pytest.mark.parametrize("save", [tiny.save_qwen2, tiny.save_qwen3, save_llama3])
 def test_other_families_answer_as_under_transformers(save, tmp_path):
     path = save(tmp_path / "model")
     expected = answers("transformers", path, dtype="float32")
@@ -59,7 +59,9 @@ def test_other_families_answer_as_under_transformers(save, tmp_path):
         assert_same(result, want, 1e-3)
 
 
-@pytest.mark.parametrize("save", [tiny.save_llama, tiny.save_qwen2, save_llama3])
+@pytest.mark.parametrize(
+    "save", [tiny.save_llama, tiny.save_qwen2, tiny.save_qwen3, save_llama3]
+)
 @pytest.mark.parametrize("code", [127, 64])
 def test_int8_gives_nearly_the_same_probabilities(save, code, tmp_path, monkeypatch):
     monkeypatch.setattr("selfrag.extensions.onnx.graph.largest_code", lambda: code)

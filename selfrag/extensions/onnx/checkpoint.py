@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from selfrag.interface import EngineError, check_config, read_json
 
-FAMILIES = ("llama", "mistral", "qwen2")
-"""Values of `model_type` of models that the graph describes: biases of queries, keys and values are optional."""
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+"""Values of `model_type` of models that the graph describes.
+
+Biases of queries, keys and values, and norms of the heads of queries and keys, are optional.
+"""
 
 
 @dataclass(frozen=True, slots=True)

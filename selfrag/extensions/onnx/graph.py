@@ -48,6 +48,7 @@ class _DecoderGraph:
         self._graph = graph
         self._rotated = RotatedWeights(facts, weights) if numbers == "int8" else None
         self._weights = self._rotated or weights
+        self._has_head_norms = "model.layers.0.self_attn.q_norm.weight" in weights
         self._quantised: set[str] = set()
         self._largest_code = largest_code() if self._rotated else 0
 
@@ -73,7 +74,12 @@ class _DecoderGraph:
             block = self._rotated.block
             graph.constant("block", block)
             graph.constant("blocks", np.array([0, 0, -1, len(block)]))
+        if self._rotated is not None or self._has_head_norms:
             graph.constant("channels", np.array([0, 0, -1]))
+        if self._has_head_norms:
+            sizes = [facts.heads, facts.kv_heads, facts.kv_heads]
+            graph.constant("sizes", np.array(sizes) * facts.head_size)
+            graph.constant("heads", np.array([0, 0, -1, facts.head_size]))
         graph.node("Gather", ["embedding", "ids"], "hidden_0")
         for layer in range(facts.layers):
             self._layer(layer)
@@ -85,7 +91,7 @@ class _DecoderGraph:
         prefix = f"model.layers.{layer}."
         hidden, end = f"hidden_{layer}", f"hidden_{layer + 1}"
         self._norm(hidden, prefix + "input_layernorm.weight", f"normed_{layer}")
-        self._attention_inputs(prefix, layer)
+        sources = self._attention_inputs(prefix, layer)
         shape: list[str | int] = ["rows", facts.kv_heads, "room", facts.head_size]
         for name in ("key", "value"):
             self._graph.input(f"{name}_{layer}", "float32", shape)
@@ -93,9 +99,7 @@ class _DecoderGraph:
         self._graph.node(
             "GroupQueryAttention",
             [
-                f"qkv_{layer}",
-                "",
-                "",
+                *sources,
                 f"key_{layer}",
                 f"value_{layer}",
                 "last",
@@ -155,8 +159,8 @@ class _DecoderGraph:
         graph.node("Reshape", [f"{source}_turned", "channels"], target)
         return target
 
-    def _attention_inputs(self, prefix: str, layer: int) -> None:
-        """Compute queries, keys and values by one matrix."""
+    def _attention_inputs(self, prefix: str, layer: int) -> list[str]:
+        """Compute queries, keys and values by one matrix; they stay together in a model without norms of heads."""
         names = [f"{prefix}self_attn.{part}_proj" for part in "qkv"]
         matrices = [self._weights.float32(f"{name}.weight") for name in names]
         biases = [
@@ -169,6 +173,16 @@ class _DecoderGraph:
         if biases:
             bias = self._graph.constant(f"bias_{layer}", np.concatenate(biases))
             self._graph.node("Add", [target, bias], f"qkv_{layer}")
+        if not self._has_head_norms:
+            return [f"qkv_{layer}", "", ""]
+        parts = [f"{part}_{layer}" for part in "qkv"]
+        self._graph.node("Split", [f"qkv_{layer}", "sizes"], *parts, axis=-1)
+        for part in "qk":
+            name, weight = f"{part}_{layer}", f"{prefix}self_attn.{part}_norm.weight"
+            self._graph.node("Reshape", [name, "heads"], f"{name}_heads")
+            self._norm(f"{name}_heads", weight, f"{name}_normed")
+            self._graph.node("Reshape", [f"{name}_normed", "channels"], f"{name}_even")
+        return [f"q_{layer}_even", f"k_{layer}_even", f"v_{layer}"]
 
     def _output(self, embedding: NDArray[np.float32]) -> None:
         """Compute the log-probabilities behind the tokens that are asked for."""

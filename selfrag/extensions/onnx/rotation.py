@@ -81,6 +81,8 @@ class RotatedWeights:
         part, _, kind = module.rpartition(".")
         is_tied = kind == "lm_head" and self._facts.tied
         values = self._weights.float32(EMBEDDING if is_tied else name)
+        if kind in ("q_norm", "k_norm"):
+            return values
         if kind.endswith("norm"):
             return np.ones_like(values)
         if what == "bias":
