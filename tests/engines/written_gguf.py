@@ -50,6 +50,8 @@ def write_gguf(checkpoint, path, kind=KINDS.F32, **changes):
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
+    if config.get("head_dim"):
+        writer.add_key_length(config["head_dim"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     add_vocabulary(writer, read_json(checkpoint / "tokenizer.json"))
     writer.add_bos_token_id(config["bos_token_id"])
