@@ -34,6 +34,7 @@ def ask(
     engine: EngineChoice,
     load_judge: list[str] | None = None,
     policy: options.Policy = "paper",
+    policy_set: options.Changes = None,
     when: options.When,
     score: options.Score,
     search: options.SearchOption,
@@ -49,7 +50,7 @@ def ask(
     if trace is not None:
         trace = _check_trace(trace)
     options.say_loading(model, index)
-    settings = when | score | search
+    settings = options.with_changes(when | score | search, policy_set)
     if policy in names(options.FORMATS):
         if flow is not None or not isinstance(question_or_turns, str):
             raise UserError(

@@ -18,6 +18,7 @@ def chat(
     engine: EngineChoice,
     flow: str | None = None,
     policy: options.Policy = "paper",
+    policy_set: options.Changes = None,
     when: options.When,
     score: options.Score,
     search: options.SearchOption,
@@ -28,7 +29,8 @@ def chat(
 
     from selfrag.render import spoken, terminal_answer, terminal_text
 
-    decoding = options.decoding(policy, when | score | search)
+    settings = options.with_changes(when | score | search, policy_set)
+    decoding = options.decoding(policy, settings)
     judges = options.judge_names(model, decoding, flow)
     console = Console()
     conversation: list[Mapping[str, str]] = []

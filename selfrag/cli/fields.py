@@ -73,7 +73,8 @@ What answers:
     model: demo, a folder with a checkpoint, a GGUF file, a name on the hub, or NAME@URL on a server
 What counts:
     policy: preset, of which the other options change single settings; search-r1 and its relatives for models that
-        search by tags
+        search by tags, flare and its relatives for methods that search by themselves
+    policy_set: setting of the policy, KEY=VALUE, such as threshold=0.5; repeatable
 What is varied:
     changes: setting of the base policy, KEY=VALUE, such as mode=always
 When to retrieve:

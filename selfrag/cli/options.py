@@ -18,7 +18,8 @@ from selfrag.common.checks import parse_settings, split_pair
 from selfrag.common.errors import UserError
 from selfrag.common.plugins import load_registered, names
 from selfrag.common.untrusted import printable
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import Decoding, check_names
+from selfrag.reflection.weights import Weights
 
 DataFolder = Annotated[Path | None, typer.Option(exists=True, file_okay=False)]
 Index = Annotated[str | None, typer.Option("--index", "--retriever")]
@@ -53,6 +54,7 @@ SearchOption = Annotated[
         Decoding, "How far", "beam", "passages", "shortlist", "max_segments=--segments"
     ),
 ]
+Changes = Annotated[list[str] | None, typer.Option("--set")]
 Policy = Annotated[str, typer.Option(metavar="<paper|light|strict|official|..>")]
 PRESETS: dict[str, Callable[..., Decoding]] = {
     "paper": Decoding,
@@ -70,6 +72,18 @@ which also has `generate`, and is freed at the end of a `with` block.
 """
 POLICIES = "selfrag.policies"
 """Entry points of other packages' presets: a function of fields of `Decoding` gives a `Decoding`."""
+
+
+def with_changes(settings: FieldValues, pairs: Sequence[str] | None) -> FieldValues:
+    """Return the settings of options and of `--set`.
+
+    Raises:
+        UserError: a setting is given in both ways.
+    """
+    changes = parse_settings(pairs or ())
+    for name in changes.keys() & settings.keys():
+        raise UserError(f"--set {name} and the option of {name}: give one of the two")
+    return settings | changes
 
 
 def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
@@ -91,10 +105,13 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
             weights["judges"] = judge_weights(value)
         elif name.startswith("weights."):
             weights[name.removeprefix("weights.")] = value
+        elif name == "weights":
+            changes[name] = Weights.parse(str(value))
         elif name in ("require", "forbid"):
             changes[name] = constraints(f"--{name}", value)
         else:
             changes[name] = value
+    check_names(changes)
     preset: Decoding = make(**changes)
     if weights:
         preset = replace(preset, weights=replace(preset.weights, **weights))

@@ -72,6 +72,7 @@ def serve(
     engine: EngineChoice,
     load_judge: list[str] | None = None,
     policy: options.Policy = "paper",
+    policy_set: options.Changes = None,
     when: options.When,
     score: options.Score,
     search: options.SearchOption,
@@ -109,8 +110,9 @@ def serve(
         if limit is not None:
             limits[name] = limit
     name, _ = model_address(model) or (model, "")
+    settings_of_policy = options.with_changes(when | score | search, policy_set)
     served = Served(
-        _loader(model, index, engine, load_judge, policy, when | score | search),
+        _loader(model, index, engine, load_judge, policy, settings_of_policy),
         keep=None if keep is None else keep.absolute(),
         access=access_of(settings),
         watch=index_watch,

@@ -250,9 +250,7 @@ def test_systems_of_checkpoints_and_endpoints():
         FLARE.at_endpoint(executor, {"theta": 1})
     with refused("threshold=2: give a number from 0 to 1"):
         FLARE.at_endpoint(executor, {"threshold": 2})
-    with refused(
-        "--policy flare takes --passages; beam is for decoding with reflection"
-    ):
+    with refused("unknown setting 'beam'"):
         FLARE.load("demo", None, None, {"beam": 2, "passages": None})
     choice = Item("1", "Which?", options=("a", "b"), label="A")
     decoder = FLARE.at_endpoint(executor, {}).decoder(choice, CLOSED)

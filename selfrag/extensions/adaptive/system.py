@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
@@ -176,6 +176,15 @@ class MethodEntry:
 
     def system(self, model: Any, settings: Mapping[str, Any]) -> AdaptiveSystem:
         """Return the system on a model; `settings` are those of the method and of its reader."""
+        self.check(settings)
+        reading = {name: settings[name] for name in _READING if name in settings}
+        options = {name: settings[name] for name in settings if name not in _READING}
+        return AdaptiveSystem(
+            self.name, self.make(**options), Reader.of(model, **reading)
+        )
+
+    def check(self, settings: Iterable[str]) -> None:
+        """Refuse settings that neither the method nor its reader has."""
         known = [*(field.name for field in fields(cast(Any, self.make))), *_READING]
         for name in settings:
             if name not in known:
@@ -185,11 +194,6 @@ class MethodEntry:
                     known,
                     f"the page of {self.name} in docs/guides/adaptive.md",
                 )
-        reading = {name: settings[name] for name in _READING if name in settings}
-        options = {name: settings[name] for name in settings if name not in _READING}
-        return AdaptiveSystem(
-            self.name, self.make(**options), Reader.of(model, **reading)
-        )
 
     def load(
         self,
@@ -199,13 +203,9 @@ class MethodEntry:
         settings: Mapping[str, Any],
         **engine_options: Any,
     ) -> AdaptiveModel:
-        """Load a model for `ask` and `serve`; of the settings of a decoder it takes the number of passages."""
+        """Load a model for `ask` and `serve`; `settings` are those of the method and of its reader."""
         chosen = {name: value for name, value in settings.items() if value is not None}
-        for name in chosen:
-            if name != "passages":
-                raise UserError(
-                    f"--policy {self.name} takes --passages; {name} is for decoding with reflection"
-                )
+        self.check(chosen)
         rag = SelfRAG.from_pretrained(
             model, retriever=index, engine=engine, **engine_options
         )

@@ -28,16 +28,13 @@ class TagFormat:
         settings: Mapping[str, Any],
         **engine_options: Any,
     ) -> ServedSearchTags:
-        """Load a model of this format for `ask` and `serve`; refuses settings of models with reflection tokens."""
+        """Load a model of this format for `ask` and `serve`; `settings` are fields of `Budget`."""
         options = {name: value for name, value in settings.items() if value is not None}
-        foreign = next(
-            (name for name in options if name not in ("passages", "without_evidence")),
-            None,
-        )
-        if foreign is not None:
+        known = Budget.__dataclass_fields__
+        for name in options.keys() - known:
             raise UserError(
-                f"--policy {self.profile} takes --passages and --without-evidence; "
-                f"{foreign} is for models with reflection tokens"
+                f"--policy {self.profile} has no {name}, which is for models with reflection tokens; its settings are"
+                f" {', '.join(known)}"
             )
         budget = Budget(**options)
         loaded = SearchTagModel.from_pretrained(
