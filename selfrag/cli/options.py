@@ -108,7 +108,8 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
         elif name == "weights":
             changes[name] = Weights.parse(str(value))
         elif name in ("require", "forbid"):
-            changes[name] = constraints(f"--{name}", value)
+            pairs = [value] if isinstance(value, str) else value
+            changes[name] = constraints(f"--{name}", pairs)
         else:
             changes[name] = value
     check_names(changes)

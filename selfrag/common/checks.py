@@ -134,6 +134,8 @@ def parse_settings(pairs: Iterable[str], option: str = "--set") -> dict[str, Any
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, text = split_pair(option, pair)
+        if key in settings:
+            raise UserError(f"{option} {key} is given twice; give one of the two")
         settings[key] = parse_value(text)
     return settings
 

@@ -370,6 +370,8 @@ ASK --policy search-r1 --threshold 0 | has no threshold, which is for models wit
 ASK --policy flare --beam 2 | unknown setting 'beam'
 ASK --policy flare --set threshold=2 | threshold=2: give a number from 0 to 1
 ASK --policy paper --set theta=1 | unknown setting 'theta'
+ASK --set beam=1 --set beam=2 | --set beam is given twice; give one of the two
+ASK --set require=issup | --require 'issup': write it as GROUP=LABEL
 ASK --threshold 0 --set threshold=1 | --set threshold and the option of threshold: give one of the two
 CHECK --dialect granite-3.2 | granite-3.2 has no 'requirement_check'; it has:
 """)
