@@ -32,7 +32,13 @@ from selfrag.evaluation.comparison import (
 )
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
-from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
+from selfrag.evaluation.metrics.registry import (
+    COMPUTED,
+    Part,
+    is_count,
+    ratio,
+    scale_of,
+)
 from selfrag.evaluation.pareto import ParetoPoint, pareto_front
 from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
@@ -490,6 +496,7 @@ def write_report(report: Report, out: Path) -> Path:
 
 
 TOKENS = ("prompt_tokens", "generated_tokens")
+COMPUTED_TOKENS = "computed tokens an item"
 _WIDTH = 12.0
 _HEADING = 1.4
 _LINE = 0.32  # inches: of a row of panels, of its titles and axes, of a system
@@ -518,7 +525,6 @@ def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
     heights = [_HEADING + _LINE * max(4, len(table.rows)) for table in shown]
     figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
     widths = [1.3, 1.0]
-    # an average has none
     if any(_tokens(row) is not None for table in shown for row in table.rows):
         widths.append(1.0)
     panels = figure.subplots(
@@ -535,7 +541,7 @@ def draw_tables(shown: Sequence[ComparisonTable]) -> Any:
                 axes,
                 table,
                 {row.system: _tokens(row) for row in table.rows},
-                "tokens an item",
+                "tokens an item" if TOKENS[0] in table.metrics else COMPUTED_TOKENS,
             )
         rates = {
             row.system: _percent(row.figures.get("retrieval_rate"))
@@ -638,9 +644,10 @@ def _name(text: str, longest: int = 32) -> str:
 
 def _tokens(row: ComparisonRow) -> float | None:
     prompt, generated = map(row.figures.get, TOKENS)
-    if prompt is None or generated is None:
-        return None
-    return prompt.value + generated.value
+    if prompt is not None and generated is not None:
+        return prompt.value + generated.value
+    computed = row.figures.get(COMPUTED)  # an average has no other
+    return None if computed is None else computed.value
 
 
 def _percent(estimate: Estimate | None) -> float | None:

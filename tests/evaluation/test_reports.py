@@ -25,6 +25,7 @@ from selfrag.evaluation.comparison import (
 )
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, Output
+from selfrag.evaluation.metrics.registry import COMPUTED
 from selfrag.evaluation.report import (
     CaseFile,
     ItemCase,
@@ -310,6 +311,12 @@ def test_the_panels_hold_the_figures():
     (front,) = [line for line in tokens.lines if line.get_linestyle() == "--"]
     # c costs more than b and is worse
     assert list(front.get_xdata()) == pytest.approx([110, 210])
+    score, computed = Estimate(0.5, 0.4, 0.6, 9), Estimate(70.0, 60.0, 80.0, 9)
+    row = ComparisonRow("a", {"score": score, COMPUTED: computed}, {}, None, 0)
+    average = ComparisonTable("average", "average", ("score", COMPUTED), 2, (row,))
+    _, tokens, _ = draw_tables([average]).axes
+    assert tokens.get_xlabel() == "computed tokens an item"
+    assert tokens.containers[0].lines[0].get_xdata()[0] == 70
     row = ComparisonRow("a", {"contains": None}, {}, 0.5, 0)
     with refused("nothing to draw"):
         draw_tables([ComparisonTable("set", "short", ("contains",), 9, (row,))])
