@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from scripts.command import command
 from scripts.reproduction.prompts import describe_row
-from scripts.reproduction.standins import write_samples
+from scripts.reproduction.standins import FILES
 from scripts.reproduction.steps import (
     PUBLIC_FILES,
     STAND_IN,
@@ -136,22 +135,21 @@ def print_plan(*, letter: bool = False) -> None:
     public = {task: folder / name for task, name in PUBLIC_FILES.items()}
     place = Place(public, Path("runs"), letter=letter)
     judges = Judges(factscore="FACTSCORE/bin/python", knowledge="INDEX")
-    with tempfile.TemporaryDirectory() as scratch:
-        samples = write_samples(Path(scratch))
-        for table_row in ROWS.values():
-            print(
-                f"\n## {table_row.title} ({table_row.name})\n{table_row.note or table_row.checkpoint}"
-            )
-            if table_row.system:
-                model = table_row.checkpoint or "CHECKPOINT"
-                for words in (
-                    answering(table_row, place, model),
-                    *judging(table_row, place, judges),
-                ):
-                    print(f"$ {shlex.join(words)}")
-            if table_row.note != CITED:
-                files = replace(place, files=samples).task_files(table_row)
-                print("\n".join(describe_row(table_row, files)))
+    samples = public_files(FILES)
+    for table_row in ROWS.values():
+        print(
+            f"\n## {table_row.title} ({table_row.name})\n{table_row.note or table_row.checkpoint}"
+        )
+        if table_row.system:
+            model = table_row.checkpoint or "CHECKPOINT"
+            for words in (
+                answering(table_row, place, model),
+                *judging(table_row, place, judges),
+            ):
+                print(f"$ {shlex.join(words)}")
+        if table_row.note != CITED:
+            files = replace(place, files=samples).task_files(table_row)
+            print("\n".join(describe_row(table_row, files)))
 
 
 def list_rows() -> None:

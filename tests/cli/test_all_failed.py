@@ -14,7 +14,7 @@ from json_files import parse_table, read_json
 
 from critic.cases import Case
 from critic.evaluation import compare, undefined_cases
-from scripts.reproduction.standins import write_intrinsics
+from scripts.reproduction.standins import FILES
 from selfrag.cli.results import CommandResult
 from selfrag.common.jsonl import write_jsonl
 from selfrag.evaluation.failures import Failures, count_reasons
@@ -134,11 +134,10 @@ answerability | untrained | answerability
 def test_intrinsics_that_all_fail_end_with_4_and_show_no_dash(
     part, system, of, tmp_path, command
 ):
-    write_intrinsics(tmp_path / "files")
-    public = tmp_path / "files/mt-rag-benchmark"
+    public = FILES / "mt-rag-benchmark"
     tasks = public / "mtrag-human/retrieval_tasks/clapnq/clapnq_rewrite.jsonl"
     command(f"selfrag eval rows mtrag_rewrite={tasks} -o {tmp_path}/rows")
-    squad = tmp_path / "files/dev-v2.0.json"
+    squad = FILES / "dev-v2.0.json"
     if part == "answerability":
         command(f"selfrag eval rows squad2={squad} -o {tmp_path}/rows")
     model = save_chat_llama(tmp_path / "chat", context=16)

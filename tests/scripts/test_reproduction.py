@@ -23,7 +23,7 @@ from scripts.reproduction.reproduce import (
     VARIABLES,
     find_empty_places,
 )
-from scripts.reproduction.standins import write_samples
+from scripts.reproduction.standins import FILES
 from scripts.reproduction.steps import (
     Check,
     Judges,
@@ -33,6 +33,7 @@ from scripts.reproduction.steps import (
     factscore_cost,
     judging,
     markdown,
+    public_files,
 )
 from scripts.reproduction.table2 import COLUMNS, ROWS, TASKS, row
 from selfrag.cli.main import app, main
@@ -59,8 +60,8 @@ def understood(words):
 
 
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory):
-    return write_samples(tmp_path_factory.mktemp("samples"))
+def samples():
+    return public_files(FILES)
 
 
 def test_the_table_agrees_with_the_presets():
@@ -255,8 +256,7 @@ def test_a_rehearsal_fails_where_a_column_or_a_row_holds_no_number():
 
 
 def test_the_key_of_factscore_is_checked_and_its_cost_told_first(tmp_path, run_script):
-    write_samples(tmp_path / "files")
-    line = f"run selfrag-7b --files {tmp_path}/files --out {tmp_path} --limit 1 --factscore"
+    line = f"run selfrag-7b --files {FILES} --out {tmp_path} --limit 1 --factscore"
     (tmp_path / "empty").write_text("\n")
     for more, message in (
         (f"{tmp_path}/no-python", "no such program"),
@@ -377,10 +377,9 @@ def test_the_script_from_end_to_end_on_a_tiny_model(tmp_path, run_script, monkey
 
     step = "scripts.reproduction.reproduce_selfrag.run_step"
     monkeypatch.setattr(step, lambda words: main(words[1:]))
-    write_samples(tmp_path / "files")
     # its answers are shorter than the tasks allow
     short = tiny.save_llama(tmp_path / "model", context=512)
-    words = f"--files {tmp_path}/files --out {tmp_path} --model {short} --limit 1"
+    words = f"--files {FILES} --out {tmp_path} --model {short} --limit 1"
     options = [*words.split(), "--engine=transformers", "--no-judges"]
     code, _, error = run_script("reproduce_selfrag", "run", "selfrag-7b", *options)
     assert code == 1, error  # not everything was measured, and it says so
