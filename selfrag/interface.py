@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from retrieval.encoders import (
         Encoder,
     )
+    from retrieval.index import (
+        open_parts,
+        require_vectors,
+    )
     from retrieval.passage import (
         Passage,
         Retriever,
@@ -60,6 +64,9 @@ if TYPE_CHECKING:
         SentenceFinder,
         Span,
         sentence_finder,
+    )
+    from retrieval.vector_writing import (
+        live_blocks,
     )
     from selfrag.api import (
         SelfRAG,
@@ -399,6 +406,8 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
+    "retrieval.vector_writing": "live_blocks",
+    "retrieval.index": "open_parts require_vectors",
     "retrieval.documents": "DocumentFormat",
     "retrieval.documents.document": (
         "Document DocumentBuilder MAX_BYTES MAX_HEADING ReadingOptions Section Sheet "
@@ -537,6 +546,9 @@ __all__ = [
     "Retriever",
     "Encoder",
     "IndexRetriever",
+    "live_blocks",
+    "require_vectors",
+    "open_parts",
     "SentenceFinder",
     "Span",
     "sentence_finder",

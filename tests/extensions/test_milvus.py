@@ -15,7 +15,6 @@ from tables import each
 from retrieval import Passage, index_passages, open_index, remove_passages
 from retrieval.conditions import Condition
 from retrieval.corpus import Place, Row
-from retrieval.search import Fusion
 from selfrag.common.errors import UserError
 from selfrag.extensions.milvus import collections, remote
 from selfrag.extensions.milvus.collections import Collection
@@ -164,7 +163,7 @@ def test_another_encoder_or_language_is_refused(tmp_path, index, address, make_e
         remote.push_index(foreign, address)
     with refused("has language english, not none"):
         remote.push_index(bare, address)
-    assert len(Collection.open(address)) == 60
+    assert len(Collection(address)) == 60
     address += "/plain"
     remote.push_index(bare, address)
     assert len(remote.open_index(address, make_encoder())(["river"], 3)[0]) == 3
@@ -173,7 +172,7 @@ def test_another_encoder_or_language_is_refused(tmp_path, index, address, make_e
 
 
 def test_a_search_has_the_checks_of_the_local_one(tmp_path, address, encoder):
-    opened = remote.open_index(address, encoder, fusion=Fusion("rrf"))
+    opened = remote.open_index(address, encoder)
     assert opened([], 3) == []
     assert opened(["river", "river"], 0) == [[], []]
     first, second = opened(["river", "river"], 2)
@@ -228,7 +227,7 @@ def test_a_token_in_an_answer_of_the_server_is_not_shown(tmp_path, monkeypatch):
 
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     collection = Collection(f"milvus:{tmp_path}/a.db")
-    with refused(r"auth failed for \*\*\*") as error, collection._told():
+    with refused(r"auth failed for \*\*\*") as error, collection.told():
         raise MilvusException(message="auth failed for root:secret")
     assert error.value.__cause__ is None
 
@@ -258,7 +257,7 @@ def strange(shared):
 def test_whatever_a_server_sends_is_read_or_refused_in_one_line(
     monkeypatch, shared, strange, seed, mode
 ):
-    for name in ("_CONNECTING", "_ANSWERING", "_PREPARING"):
+    for name in ("_CONNECTING", "_ANSWERING", "PREPARING"):
         monkeypatch.setattr(collections, name, 0.2)
     address = f"milvus://127.0.0.1:{strange.port}/passages"
     strange.harm(None)

@@ -34,13 +34,12 @@ def annotate(
         out: write tasks.json and interface.xml for Label Studio here
         read: JSON export of Label Studio
     """
-    from selfrag.evaluation.intervals import bracketed
     from selfrag.extensions.annotation.label_studio import (
         FIGURES,
         read_export,
         write_tasks,
     )
-    from selfrag.render.tables import markdown_section
+    from selfrag.interface import bracketed, markdown_section
 
     if out is not None and read is None:
         paths = write_tasks(run, out, sample, seed=seed, only=only or ())

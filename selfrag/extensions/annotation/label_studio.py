@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -45,15 +45,6 @@ NO_LABEL = "-"
 """What stands for the label of a critique that the model did not make."""
 
 
-class SegmentData(TypedDict):
-    """A segment that was written from a passage, with the model's most probable labels."""
-
-    text: str
-    passage: str
-    isrel: str
-    issup: str
-
-
 class TaskData(TypedDict):
     """An answer that people judge: the `data` of a task in Label Studio."""
 
@@ -61,7 +52,8 @@ class TaskData(TypedDict):
     id: str  # of the item
     question: str
     answer: str
-    segments: list[SegmentData]
+    # text and passage of those written from a passage, with the model's most probable labels as `isrel` and `issup`
+    segments: list[dict[str, str]]
 
 
 class ChoiceResult(TypedDict):
@@ -95,59 +87,48 @@ def write_tasks(
         UserError: the run has no answer, or no traces.
     """
     (run,) = read_runs([folder], only or None)
-    tasks: list[TaskData] = []
+    tasks: list[dict[str, TaskData]] = []
     for name in run.files:
-        path = folder / f"{name}.jsonl"
-        ids = read_jsonl(
-            path, lambda record: None if record.get("error") else item_id(record)
-        )
-        answered = sorted(key for key in ids if key is not None)
-        chosen = random.Random(seed).sample(answered, len(answered))[:count]  # noqa: S311
-        by_id = _read_tasks(folder, name, chosen)
-        tasks += [by_id[key] for key in chosen]
+        answers = _answers(folder, name)
+        order = random.Random(seed).sample(sorted(answers), len(answers))  # noqa: S311
+        tasks += [{"data": answers[key]} for key in order[:count]]
     if not tasks:
         raise UserError(f"{folder} has no answer to judge")
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     paths = [out / "tasks.json", out / "interface.xml"]
-    write_json(paths[0], [{"data": task} for task in tasks])
+    write_json(paths[0], tasks)
     interface = files(__package__).joinpath("interface.xml")
     write_text(paths[1], interface.read_text(encoding="utf-8"))
     return paths
 
 
-def _read_tasks(folder: Path, file: str, ids: Collection[str]) -> dict[str, TaskData]:
-    """Return the answers of some items of a run's file, by id."""
-    parse = partial(_task, file, frozenset(ids))
-    tasks = read_jsonl(folder / f"{file}.jsonl", parse)
+def _answers(folder: Path, file: str) -> dict[str, TaskData]:
+    """Return the answers of a run's file, by item."""
+    tasks = read_jsonl(folder / f"{file}.jsonl", partial(_task, file))
     return {task["id"]: task for task in tasks if task is not None}
 
 
-def _task(
-    file: str, chosen: Collection[str], record: Mapping[str, Any]
-) -> TaskData | None:
-    """Return the answer of a record, or None where it is not one of those that were chosen."""
+def _task(file: str, record: Mapping[str, Any]) -> TaskData | None:
+    """Return the answer of a record, or None where it failed."""
     key = item_id(record)
-    if key not in chosen or record.get("error"):
+    if record.get("error"):
         return None
     if record.get("trace") is None:
         raise UserError(f"item {key!r:.60} has no trace; run it again with --traces")
     trace = trace_of(record["trace"])
     answer, segments = segments_of(trace, trace.best)
-    shown = list[SegmentData]()
+    shown = []
     for segment in segments:
         passage = trace.nodes[segment.node].passage
         if passage is None:
             continue
-        labels = []
-        for role in (Role.RELEVANCE, Role.SUPPORT):
-            judgment = segment.judgments.get(role)
-            labels.append(NO_LABEL if judgment is None else str(judgment.label))
         evidence = f"{passage.title}\n{passage.text}".strip()
-        isrel, issup = labels
-        shown.append(
-            SegmentData(text=segment.text, passage=evidence, isrel=isrel, issup=issup)
-        )
+        part = {"text": segment.text, "passage": evidence}
+        for name, role in (("isrel", Role.RELEVANCE), ("issup", Role.SUPPORT)):
+            judgment = segment.judgments.get(role)
+            part[name] = NO_LABEL if judgment is None else str(judgment.label)
+        shown.append(part)
     return TaskData(
         file=file, id=key, question=trace.question, answer=answer, segments=shown
     )
@@ -165,8 +146,8 @@ class Figure:
     kappa: Estimate | None  # Cohen's, over all pairs of annotators
 
 
-Verdicts: TypeAlias = dict[str, bool]
-"""Name of a question, such as `plausible` or `isrel_0`, to what one person said."""
+Verdicts: TypeAlias = dict[tuple[str, int], bool]
+"""What one person said of one answer, by figure and segment."""
 
 
 def read_export(
@@ -182,107 +163,91 @@ def read_export(
     Raises:
         UserError: the file is no such export, is of another run, or nothing was answered.
     """
-    tasks = _checked(folder, export)
-    people = set[str]()
-    members: dict[str, list[dict[str, dict[str, Verdicts]]]] = {}
-    for task in tasks:
-        by_person = _said(task["annotations"])
-        people |= by_person.keys()
-        figures = {
-            person: _by_figure(task["data"], verdicts)
-            for person, verdicts in by_person.items()
-        }
-        members.setdefault(task["data"]["file"], []).append(figures)
-    if not people:
-        raise UserError(f"{export}: nothing was answered")
-    results = list[Figure]()
-    for file, answers in members.items():
-        results += [_figure(file, name, answers, seed) for name in FIGURES]
-    return results, len(people)
-
-
-def _checked(folder: Path, export: Path) -> list[AnnotatedTask]:
-    """Return the tasks of an export, which must be answers of the run."""
     try:
         tasks = validate(list[AnnotatedTask], read_json(export), others="ignore")
     except UserError as error:
         raise UserError(
             f"{export} is no JSON export of Label Studio with the tasks of selfrag eval annotate: {error}"
         ) from error
-    ids: dict[str, list[str]] = {}
-    for task in tasks:
-        ids.setdefault(task["data"]["file"], []).append(task["data"]["id"])
     (run,) = read_runs([folder])
-    for file, chosen in ids.items():
-        answers = _read_tasks(folder, file, chosen) if file in run.files else {}
-        for task in tasks:
-            data = task["data"]
-            if data["file"] == file and answers.get(data["id"]) != data:
-                raise UserError(
-                    f"{export}: item {data['id']!r:.60} of {file!r:.60} is not that of {folder};"
-                    " the export is of another run, or the run has changed since"
-                )
-    return tasks
+    answers = {name: _answers(folder, name) for name in run.files}
+    people = set[str]()
+    by_file: dict[str, list[dict[str, Verdicts]]] = {}
+    for task in tasks:
+        data = task["data"]
+        if answers.get(data["file"], {}).get(data["id"]) != data:
+            raise UserError(
+                f"{export}: item {data['id']!r:.60} of {data['file']!r:.60} is not that of {folder};"
+                " the export is of another run, or the run has changed since"
+            )
+        by_person = {}
+        for annotation in task["annotations"]:
+            said = _said(annotation)
+            if said:  # the last word counts
+                person = json.dumps(annotation.get("completed_by"))
+                by_person[person] = _verdicts(data, said)
+        people |= by_person.keys()
+        by_file.setdefault(data["file"], []).append(by_person)
+    if not people:
+        raise UserError(f"{export}: nothing was answered")
+    figures = []
+    for file, items in by_file.items():
+        figures += [_figure(file, name, items, seed) for name in FIGURES]
+    return figures, len(people)
 
 
-def _said(annotations: Sequence[Annotation]) -> dict[str, Verdicts]:
-    """Return what each person said of one task; their last word counts, and a skipped task says nothing."""
-    by_person: dict[str, Verdicts] = {}
-    for annotation in annotations:
-        verdicts: Verdicts = {}
+def _said(annotation: Annotation) -> dict[str, bool]:
+    """Return the answers to questions such as `plausible` or `isrel_0`; none of a skipped task."""
+    said: dict[str, bool] = {}
+    if not annotation.get("was_cancelled", False):
         for item in annotation.get("result", []):
             choices = item["value"].get("choices")
             if choices in (["yes"], ["no"]):
-                verdicts[item["from_name"]] = choices == ["yes"]
-        if verdicts and not annotation.get("was_cancelled", False):
-            by_person[json.dumps(annotation.get("completed_by"))] = verdicts
-    return by_person
+                said[item["from_name"]] = choices == ["yes"]
+    return said
 
 
-def _by_figure(data: TaskData, verdicts: Verdicts) -> dict[str, Verdicts]:
-    """Return what one person said of one answer, by figure."""
-    by_figure: dict[str, Verdicts] = {name: {} for name in FIGURES}
-    if "plausible" in verdicts:
-        by_figure["plausible"]["plausible"] = verdicts["plausible"]
-    # S&P counts answers of which some segment is predicted relevant and at least partially supported (C.2).
-    considered = any(
-        segment["isrel"] == "Relevant"
-        and segment["issup"] not in (NO_LABEL, "No support / Contradictory")
-        for segment in data["segments"]
-    )
-    if considered and {"plausible", "supported"} <= verdicts.keys():
-        both = verdicts["plausible"] and verdicts["supported"]
-        by_figure["s&p"]["s&p"] = both
+def _verdicts(data: TaskData, said: Mapping[str, bool]) -> Verdicts:
+    """Return what counts of the answers of one person."""
+    verdicts: Verdicts = {}
+    considered = False
     for place, segment in enumerate(data["segments"]):
-        labels = {"isrel": segment["isrel"], "issup": segment["issup"]}
-        for name, label in labels.items():
+        for name in ("isrel", "issup"):
             question = f"{name}_{place}"
-            if label != NO_LABEL and question in verdicts:
-                by_figure[name][question] = verdicts[question]
-    return by_figure
+            if segment[name] != NO_LABEL and question in said:
+                verdicts[name, place] = said[question]
+        # S&P counts answers of which some segment is predicted relevant and at least partially supported (C.2)
+        unsupported = (NO_LABEL, "No support / Contradictory")
+        if segment["isrel"] == "Relevant" and segment["issup"] not in unsupported:
+            considered = True
+    if "plausible" in said:
+        verdicts["plausible", 0] = said["plausible"]
+        if considered and "supported" in said:
+            verdicts["s&p", 0] = said["plausible"] and said["supported"]
+    return verdicts
 
 
 def _figure(
-    file: str,
-    name: str,
-    answers: Sequence[Mapping[str, Mapping[str, Verdicts]]],
-    seed: int,
+    file: str, name: str, items: Sequence[Mapping[str, Verdicts]], seed: int
 ) -> Figure:
-    """Return a figure of a file, from what each person said of each answer, by figure."""
-    values = []
+    """Return a figure of a file, from what each person said of each answer."""
+    shares = []
     pairs: list[list[tuple[bool, bool]]] = []
-    for by_person in answers:
-        said = [by_person[person][name] for person in sorted(by_person)]
-        verdicts = list(chain.from_iterable(places.values() for places in said))
-        if verdicts:
-            values.append(sum(verdicts) / len(verdicts))
+    for by_person in items:
+        said = []
+        for person in sorted(by_person):
+            verdicts = by_person[person].items()
+            said.append({place: yes for place, yes in verdicts if place[0] == name})
+        values = list(chain.from_iterable(places.values() for places in said))
+        if values:
+            shares.append(sum(values) / len(values))
         both = []
         for first, second in combinations(said, 2):
-            shared = [place for place in first if place in second]
-            both += [(first[place], second[place]) for place in shared]
+            shared = first.keys() & second.keys()
+            both += [(first[place], second[place]) for place in sorted(shared)]
         if both:
             pairs.append(both)
-    share = mean(values, seed=seed)
+    share = mean(shares, seed=seed)
     if not pairs:
         return Figure(file, name, share, None, None)
     equal = [sum(a == b for a, b in both) / len(both) for both in pairs]

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from selfrag.common.atomic import write_pieces
-from selfrag.evaluation.comparison import Draws, bounds_of
-from selfrag.evaluation.metrics.registry import ratio
-from selfrag.evaluation.records import items_of, read_manifest
+from selfrag.evaluation.records import items_of
 from selfrag.interface import (
+    Draws,
     Item,
     UserError,
     bootstrap,
+    bounds_of,
+    ratio,
     read_jsonl,
+    read_manifest,
     read_run,
     replace_surrogates,
     writing,

@@ -8,23 +8,19 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from retrieval.corpus import Row
-from retrieval.encoders import BLOCK_ROWS, EncoderCard, Template
+from retrieval.encoders import EncoderCard, Template
 from retrieval.search import Ranking
 from retrieval.vectors import Matrix
 from retrieval.words import ANALYZER, WordAnalyzer
 from selfrag.interface import (
     Passage,
-    Progress,
     UserError,
     check_choice,
     check_int,
@@ -34,27 +30,22 @@ from selfrag.interface import (
     validate,
 )
 
-FORM = "milvus://HOST:PORT/COLLECTION or milvus:FILE.db"
+T = TypeVar("T")
 TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of an environment variable
 MOST_ROWS = 16_384
 """Rows that Milvus returns at most."""
+# a `Path` makes one slash of two
 _SERVER = re.compile(
-    r"milvus(\+https)?:/{1,2}([\w.-]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?/([A-Za-z_]\w{0,254})",
+    r"milvus(\+https)?:/{1,2}([\w.-]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?/([A-Za-z_]\w{0,254})",
     re.ASCII,
 )
 _FILE = re.compile(r"milvus:(.+\.db)(?:/([A-Za-z_]\w{0,254}))?", re.ASCII | re.DOTALL)
-# a `Path` makes one slash of two
-_PATH_SLASH = re.compile(r"^(milvus(?:\+https)?:)/(?=[^/]+/\w+$)")
-# columns that a condition can name: nothing that could end a quoted text
-_NAME = re.compile(r"[\w .:/@+-]+")
 _PROPERTY, _FORMAT = "selfrag", "selfrag-milvus-1"
-KINDS: dict[str, dict[str, Any]] = {
-    "auto": {"index_type": "AUTOINDEX"},
-    "flat": {"index_type": "FLAT"},
-}
+KINDS = {"auto": "AUTOINDEX", "flat": "FLAT"}
 _MOST_BYTES = 65_535  # of a text
+_BLOCK = 1024  # ids of a request
 _SENT = 256  # rows of a request: with the longest texts it stays below the 64 MB that a server takes
-_CONNECTING, _ANSWERING, _PREPARING = 10, 120, 3_600  # seconds
+_CONNECTING, _ANSWERING, PREPARING = 10, 120, 3_600  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +62,9 @@ class CollectionCard:
         check_choice("kind", self.kind, KINDS)
         check_int("analyzer", self.analyzer, 1, ANALYZER)
 
-    def word_analyzer(self) -> WordAnalyzer:
-        """Return what makes terms of texts and queries."""
-        return WordAnalyzer(self.language, self.analyzer)
+    def word_analyzer(self) -> WordAnalyzer | None:
+        """Return what makes terms of texts and queries; None without a search by words."""
+        return WordAnalyzer(self.language, self.analyzer) if self.language else None
 
 
 class Collection:
@@ -86,7 +77,7 @@ class Collection:
 
     Attributes:
         address: of the collection.
-        card: how it was made, after `open` or `create`.
+        card: how it was made, after `load` or `create`.
 
     Raises:
         UserError: no such form, or nothing answers there.
@@ -95,31 +86,37 @@ class Collection:
     card: CollectionCard
 
     def __init__(self, address: str | Path) -> None:
+        self.address = str(address)
         self._token = os.environ.get(TOKEN, "")
-        uri, self._name = _parsed(str(address))
-        self.address = _PATH_SLASH.sub(r"\1//", str(address))
-        self.is_file = uri.endswith(".db")
-        pymilvus = require("pymilvus", extra="milvus")
-        grpc = require("grpc", extra="milvus")
-        if self.is_file:
+        if "@" in self.address:
+            raise UserError(
+                f"an address of Milvus holds no user and password; put USER:PASSWORD into {TOKEN}"
+            )
+        self.is_file = False
+        if match := _FILE.fullmatch(self.address):
+            self.is_file = True
+            uri, self.name = str(user_path(match[1])), match[2] or "passages"
             require("milvus_lite", extra="milvus")
+        elif match := _SERVER.fullmatch(self.address):
+            secure, host, port, self.name = match.groups("")
+            uri = f"http{'s' if secure else ''}://{host}{port or ':19530'}"
+            self.address = f"milvus{secure}://{host}{port}/{self.name}"
+        else:
+            raise UserError(
+                f"{self.address!r:.120} is no address of a collection; give milvus://HOST:PORT/COLLECTION or"
+                " milvus:FILE.db"
+            )
         # they log what they raise, with the traceback
-        for library in (
-            "pymilvus",
-            "milvus_lite",
-            "grpc._common",
-            "grpc._server",
-        ):
+        for library in ("pymilvus", "milvus_lite", "grpc._common", "grpc._server"):
             logging.getLogger(library).setLevel(logging.CRITICAL)
-        self._error: type[Exception] = pymilvus.MilvusException
-        self._refusal: type[Any] = grpc.RpcError
-        with self._told():
+        pymilvus = require("pymilvus", extra="milvus")
+        with self.told():
             self._client = pymilvus.MilvusClient(
                 uri, token=self._token, timeout=_CONNECTING
             )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def told(self) -> Iterator[None]:
         """Turn errors of Milvus, and replies that cannot be read, into one line, which never shows the token."""
         try:
             yield
@@ -128,11 +125,8 @@ class Collection:
         except (
             Exception
         ) as error:  # of pymilvus, of gRPC, and what a strange reply makes of either
-            if isinstance(error, self._error):
-                message = str(getattr(error, "message", error))
-            elif isinstance(error, self._refusal):
-                message = f"{error.code().name}: {error.details()}"
-            else:
+            message = getattr(error, "message", None)
+            if not isinstance(message, str):
                 message = f"no reply of Milvus ({type(error).__name__}: {error})"
             if "Open local milvus failed" in message and "dir:" not in message:
                 message = (
@@ -142,69 +136,50 @@ class Collection:
             if self._token:
                 message = message.replace(self._token, "***")
             raise UserError(
-                f"{self.address}: {message:.400}"
+                f"{self.address}: {' '.join(message.split()):.400}"
             ) from None  # its traceback could show the token
 
-    def _ask(
-        self,
-        method: str,
-        *arguments: Any,
-        timeout: int | None = _ANSWERING,
-        **settings: Any,
+    def ask(
+        self, method: str, *arguments: Any, timeout: int = _ANSWERING, **settings: Any
     ) -> Any:
         """Return what a method of the client says of the collection."""
-        with self._told():
+        with self.told():
             return getattr(self._client, method)(
-                self._name, *arguments, timeout=timeout, **settings
+                self.name, *arguments, timeout=timeout, **settings
             )
 
-    def exists(self) -> bool:
-        """Return whether there is such a collection."""
-        return bool(self._ask("has_collection"))
-
-    @classmethod
-    def open(cls, address: str | Path) -> Collection:
-        """Return a collection that is there.
+    def load(self) -> None:
+        """Make the collection ready, and read its card.
 
         Raises:
             UserError: there is none, or `selfrag index push` did not make it.
         """
-        collection = cls(address)
-        collection._load()
-        return collection
-
-    def _load(self) -> None:
-        if not self.exists():
+        if not self.ask("has_collection"):
             raise UserError(
-                f"{self.address}: no collection {self._name}; make it with: selfrag index push DIR {self.address}"
+                f"{self.address}: no collection {self.name}; make it with: selfrag index push DIR {self.address}"
             )
         try:
-            with self._told():
-                properties = self._ask("describe_collection").get("properties", {})
-                stated = str(properties.get(_PROPERTY, "null"))
-            values = json.loads(stated)
-            if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
-                raise UserError(
-                    f"collection {self._name} was not made by selfrag index push"
-                )
-            self.card = validate(
-                CollectionCard, values, f"property {_PROPERTY} of {self._name}"
-            )
-        except (ValueError, RecursionError, UserError) as error:
+            with self.told():
+                properties = self.ask("describe_collection").get("properties", {})
+                values = json.loads(str(properties.get(_PROPERTY, "{}")))
+                is_ours = values.pop("format", None) == _FORMAT
+            if not is_ours:
+                raise UserError("it was not made by selfrag index push")
+            self.card = validate(CollectionCard, values, f"property {_PROPERTY}")
+        except UserError as error:
             raise UserError(
                 f"{self.address}: {error}; choose another collection"
             ) from error
-        self._ask("load_collection", timeout=_PREPARING)
+        self.ask("load_collection", timeout=PREPARING)
 
     def create(self, encoder: EncoderCard, template: Template, language: str) -> None:
         """Make the collection if it is not there; see `CollectionCard`."""
-        if not self.exists():
-            with self._told():
-                kind = "flat" if self.is_file else "auto"
-                self._create(
-                    CollectionCard(encoder, template, language, kind, ANALYZER)
-                )
-        self._load()
+        if not self.ask("has_collection"):
+            kind = "flat" if self.is_file else "auto"
+            card = CollectionCard(encoder, template, language, kind, ANALYZER)
+            with self.told():
+                self._create(card)
+        self.load()
         card = self.card
         if card.encoder.identity() != encoder.identity() or card.template != template:
             raise UserError(
@@ -223,53 +198,43 @@ class Collection:
 
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
         indexes = self._client.prepare_index_params()
-        schema.add_field(
-            "id", DataType.VARCHAR, is_primary=True, max_length=_MOST_BYTES
-        )
-        # a body is the title, a space, and the text
-        for name in (
-            "title",
-            "body",
-            "digest",
-        ):
-            schema.add_field(name, DataType.VARCHAR, max_length=_MOST_BYTES)
+
+        def add_text(name: str, **settings: Any) -> None:
+            schema.add_field(name, DataType.VARCHAR, max_length=_MOST_BYTES, **settings)
+
+        add_text("id", is_primary=True)
+        for name in ("title", "body", "digest"):  # a body is title, space and text
+            add_text(name)
         schema.add_field("metadata", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=card.encoder.dim)
-        indexes.add_index("vector", metric_type="IP", **KINDS[card.kind])
+        indexes.add_index("vector", metric_type="IP", index_type=KINDS[card.kind])
         # stems of ours, since the analyzers differ between servers and milvus-lite
         if card.language:
-            schema.add_field(
-                "words",
-                DataType.VARCHAR,
-                max_length=_MOST_BYTES,
-                enable_analyzer=True,
-                analyzer_params={"type": "standard"},
-            )
+            standard = {"type": "standard"}
+            add_text("words", enable_analyzer=True, analyzer_params=standard)
             schema.add_field("bm25", DataType.SPARSE_FLOAT_VECTOR)
             schema.add_function(
                 Function("bm25", FunctionType.BM25, ["words"], ["bm25"])
             )
             # pymilvus sends plain params one by one, which milvus-lite ignores; nested ones reach both as one object.
-            bm25 = {"params": {"bm25_k1": 1.2, "bm25_b": 0.75}}
             indexes.add_index(
                 "bm25",
                 index_type="SPARSE_INVERTED_INDEX",
                 metric_type="BM25",
-                params=bm25,
+                params={"params": {"bm25_k1": 1.2, "bm25_b": 0.75}},
             )
-        stated = json.dumps({"format": _FORMAT, **asdict(card)})
-        self._ask(
+        self.ask(
             "create_collection",
-            timeout=_PREPARING,
+            timeout=PREPARING,
             schema=schema,
             index_params=indexes,
             consistency_level="Strong",  # a passage that was removed is never found
-            properties={_PROPERTY: stated},
+            properties={_PROPERTY: json.dumps({"format": _FORMAT, **asdict(card)})},
         )
 
     def __len__(self) -> int:
-        with self._told():
-            rows = self._ask("query", filter="", output_fields=["count(*)"])
+        with self.told():
+            rows = self.ask("query", filter="", output_fields=["count(*)"])
             return int(rows[0]["count(*)"])
 
     def rank(
@@ -279,111 +244,98 @@ class Collection:
 
         `field` is `vector`, or `bm25` with texts of stems as queries. `where` is an expression of Milvus, or empty.
         """
-        scored = []
-        with self._told():
-            results = self._ask(
-                "search",
-                list(queries),
-                anns_field=field,
-                limit=k,
-                filter=where,
+        rankings = []
+        with self.told():
+            results = self.ask(
+                "search", list(queries), anns_field=field, limit=k, filter=where
             )
             for _, hits in zip(queries, results, strict=True):
-                pairs = [(_text(hit["id"]), _finite(hit["distance"])) for hit in hits]
-                # milvus-lite gives BM25 a minus sign, a server does not.
-                if field == "bm25":
-                    pairs = [(identifier, abs(score)) for identifier, score in pairs]
-                scored.append(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
-        return scored
+                ranking = []
+                for hit in hits:
+                    score = float(hit["distance"])
+                    if field == "bm25":
+                        # milvus-lite gives BM25 a minus sign, a server does not
+                        score = abs(score)
+                    if not math.isfinite(score):
+                        raise ValueError(f"a score of {score}")
+                    ranking.append((_text(hit["id"]), score))
+                rankings.append(sorted(ranking, key=lambda pair: (-pair[1], pair[0])))
+        return rankings
 
-    def get(
-        self, ids: Iterable[str], columns: Sequence[str]
-    ) -> dict[str, dict[str, Any]]:
+    def get(self, ids: Sequence[str], *columns: str) -> dict[str, dict[str, Any]]:
         """Return the columns of some passages by id; unknown ids are left out."""
         rows: dict[str, dict[str, Any]] = {}
-        for block in in_blocks(ids, BLOCK_ROWS):
-            rows |= {
-                row["id"]: row
-                for row in self.rows_where(in_list("id", block), columns, len(block))
-            }
+        for block in _blocks(ids, _BLOCK):
+            for row in self.rows_where(in_list(block), *columns, limit=len(block)):
+                rows[row["id"]] = row
         return rows
 
-    def rows_where(
-        self, where: str, columns: Sequence[str], limit: int
-    ) -> list[dict[str, Any]]:
-        """Return the columns of some of the passages that meet an expression of Milvus."""
+    def rows_where(self, where: str, *columns: str, limit: int) -> list[dict[str, Any]]:
+        """Return id and columns of some of the passages that meet an expression of Milvus."""
         names = ["id", *columns]
-        with self._told():
-            rows = self._ask("query", filter=where, output_fields=names, limit=limit)
-            return [_checked_row(row, names) for row in rows]
+        with self.told():
+            rows = []
+            for row in self.ask(
+                "query", filter=where, output_fields=names, limit=limit
+            ):
+                values = {name: row[name] for name in names}
+                for name, value in values.items():
+                    values[name] = dict(value) if name == "metadata" else _text(value)
+                rows.append(values)
+        return rows
 
-    def passages(self, ids: Iterable[str]) -> dict[str, Passage]:
+    def passages(self, ids: Sequence[str]) -> dict[str, Passage]:
         """Passages by id; unknown ids are left out."""
-        rows = self.get(ids, ["title", "body", "metadata"])
-        return {
-            identifier: Passage(
-                identifier,
-                row["body"][len(row["title"]) + 1 :],
-                row["title"],
-                None,
-                row["metadata"],
-            )
-            for identifier, row in rows.items()
-        }
+        passages = {}
+        for key, row in self.get(ids, "title", "body", "metadata").items():
+            title = row["title"]
+            text = row["body"][len(title) + 1 :]
+            passages[key] = Passage(key, text, title, metadata=row["metadata"])
+        return passages
 
     def columns(self) -> list[str]:
         """Names of the metadata of the first 100 passages; Milvus keeps no list of them."""
-        rows = self.rows_where('id != ""', ["metadata"], 100)
+        rows = self.rows_where('id != ""', "metadata", limit=100)
         return sorted({name for row in rows for name in row["metadata"]})
 
-    def write(
-        self,
-        blocks: Iterable[tuple[list[Row], Callable[[], Matrix]]],
-        total: int,
-        progress: bool | None,
-    ) -> int:
-        """Write passages; those that are there with the same content are skipped, those with another are replaced.
-
-        `blocks` are rows, and a function that gives their vectors. Returns how many were written.
-        """
-        analyze = self.card.word_analyzer().terms if self.card.language else None
-        written = 0
-        with Progress(self._name, "passage", total, show=progress) as bar:
-            for rows, vectors_of in blocks:
-                there = self.get([row.passage.id for row in rows], ["digest"])
-                digests = [_digest(row) for row in rows]
-                new = [
-                    n
-                    for n, row in enumerate(rows)
-                    if there.get(row.passage.id, {}).get("digest") != digests[n]
-                ]
-                vectors = vectors_of() if new else np.zeros((0, 0), np.float32)
-                for some in in_blocks(new, _SENT):
-                    entities = [
-                        _entity(rows[n], analyze)
-                        | {"digest": digests[n], "vector": vectors[n]}
-                        for n in some
-                    ]
-                    self._ask("upsert", entities)
-                written += len(new)
-                bar.advance(len(rows))
-        if written:
-            self._ask("flush", timeout=_PREPARING)
-        return written
+    def write(self, rows: Sequence[Row], vectors: Matrix) -> int:
+        """Write passages, those that are there with the same content left out; returns how many were written."""
+        analyzer = self.card.word_analyzer()
+        known = self.get([row.passage.id for row in rows], "digest")
+        entities = []
+        for row, vector in zip(rows, vectors, strict=True):
+            passage, metadata = row.passage, dict(row.metadata)
+            content = [
+                passage.id,
+                passage.title,
+                passage.text,
+                sorted(metadata.items()),
+            ]
+            stated = json.dumps(content).encode()
+            digest = hashlib.blake2b(stated, digest_size=16).hexdigest()
+            if known.get(passage.id, {}).get("digest") == digest:
+                continue
+            body = f"{passage.title} {passage.text}"
+            texts = {"id": passage.id, "title": passage.title, "body": body}
+            if analyzer is not None:
+                texts["words"] = " ".join(analyzer.terms(body))
+            for name, text in {**texts, "metadata": json.dumps(metadata)}.items():
+                size = len(text.encode())
+                if size > _MOST_BYTES:
+                    raise UserError(
+                        f"passage {passage.id!r:.80}: its {name} has {count_of(size, 'bytes')}; Milvus holds"
+                        f" {_MOST_BYTES}; split it"
+                    )
+            further = {"metadata": metadata, "digest": digest, "vector": vector}
+            entities.append(texts | further)
+        for block in _blocks(entities, _SENT):
+            self.ask("upsert", block)
+        return len(entities)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove passages; unknown ids do not matter."""
-        for block in in_blocks(ids, BLOCK_ROWS):
-            self._ask("delete", filter=in_list("id", block))
-
-
-def _checked_row(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return columns of a row of a reply."""
-    values: dict[str, Any] = {}
-    for name in names:
-        value = row[name]
-        values[name] = dict(value) if name == "metadata" else _text(value)
-    return values
+        for block in _blocks(ids, _BLOCK):
+            self.ask("delete", filter=in_list(block))
 
 
 def _text(value: Any) -> str:
@@ -393,72 +345,17 @@ def _text(value: Any) -> str:
     return value
 
 
-def _finite(value: Any) -> float:
-    """Return what must be a number in a reply."""
-    if not math.isfinite(value):
-        raise ValueError(f"a score of {value}")
-    return float(value)
+def _blocks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield a list in parts of a size; the last one may be shorter."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
-def _parsed(address: str) -> tuple[str, str]:
-    """Return what pymilvus connects to, and the name of the collection."""
-    if "@" in address:
-        raise UserError(
-            f"an address of Milvus holds no user and password; put USER:PASSWORD into {TOKEN}"
-        )
-    if match := _FILE.fullmatch(address):
-        return str(user_path(match[1])), match[2] or "passages"
-    if match := _SERVER.fullmatch(address):
-        return (
-            f"{'https' if match[1] else 'http'}://{match[2]}:{match[3] or 19530}",
-            match[4],
-        )
-    raise UserError(f"{address!r:.120} is no address of a collection; give {FORM}")
+def literal(value: Any) -> str:
+    """Return a value, or a list, in an expression of Milvus. Quotes, backslashes and line ends of texts are escaped."""
+    return json.dumps(value, ensure_ascii=False)
 
 
-def literal(value: str | int | float | bool) -> str:
-    """Return a value in an expression of Milvus. Quotes, backslashes and line ends of a text are escaped."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if not isinstance(value, str):
-        return repr(value)
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return (
-        '"'
-        + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-        + '"'
-    )
-
-
-def in_list(column: str, values: Iterable[str]) -> str:
-    """Return an expression of Milvus: a column holds one of some texts."""
-    return f"{column} in [{', '.join(map(literal, values))}]"
-
-
-def in_blocks(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Values in lists of a size; the last one may be shorter."""
-    left = iter(values)
-    while block := list(islice(left, size)):
-        yield block
-
-
-def _digest(row: Row) -> str:
-    passage = row.passage
-    values = [passage.id, passage.title, passage.text, sorted(row.metadata.items())]
-    return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
-
-
-def _entity(row: Row, analyze: Callable[[str], list[str]] | None) -> dict[str, Any]:
-    passage = row.passage
-    body = f"{passage.title} {passage.text}"
-    texts = {"id": passage.id, "title": passage.title, "body": body}
-    if analyze is not None:
-        texts["words"] = " ".join(analyze(body))
-    for name, text in [*texts.items(), ("metadata", json.dumps(dict(row.metadata)))]:
-        if len(text.encode()) > _MOST_BYTES:
-            raise UserError(
-                f"passage {passage.id!r:.80}: its {name} has"
-                f" {count_of(len(text.encode()), 'bytes')}; Milvus holds {_MOST_BYTES}; "
-                "split it"
-            )
-    return {**texts, "metadata": dict(row.metadata)}
+def in_list(ids: Sequence[str]) -> str:
+    """Return an expression of Milvus: the id is one of some."""
+    return f"id in {literal(list(ids))}"

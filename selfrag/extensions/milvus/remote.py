@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from retrieval.conditions import OPERATORS, Condition, parse_condition
-from retrieval.corpus import Row, Scalar
-from retrieval.encoders import BLOCK_ROWS
-from retrieval.index import (
-    MODES,
-    OpenParts,
-    encoder_of,
-    open_parts,
-    require_vectors,
-)
+from retrieval.index import MODES, encoder_of
 from retrieval.remote import RemoteCard
 from retrieval.search import FUSED_ROWS, Fusion, Query, Ranking, different_texts
-from retrieval.vectors import Matrix
 from selfrag.extensions.milvus.collections import (
-    _NAME,
     MOST_ROWS,
+    PREPARING,
     Collection,
     literal,
 )
@@ -36,10 +26,17 @@ from selfrag.interface import (
     Encoder,
     IndexRetriever,
     Passage,
+    Progress,
     UserError,
     check_choice,
+    live_blocks,
+    open_parts,
+    require_vectors,
     user_path,
 )
+
+# columns that a condition can name: nothing that could end a quoted text
+_NAME = re.compile(r"[\w .:/@+-]+")
 
 
 class MilvusRetriever(IndexRetriever):
@@ -49,23 +46,14 @@ class MilvusRetriever(IndexRetriever):
     """
 
     def __init__(
-        self,
-        collection: Collection,
-        encoder: Encoder | None,
-        mode: str,
-        fusion: Fusion | None = None,
+        self, collection: Collection, encoder: Encoder | None, mode: str
     ) -> None:
         self.encoder, self._template = encoder, collection.card.template
         self._collection = collection
-        self._fields = {
-            "dense": ["vector"],
-            "words": ["bm25"],
-            "hybrid": ["vector", "bm25"],
-        }[mode]
-        self._analyzer = (
-            collection.card.word_analyzer() if "bm25" in self._fields else None
-        )
-        self._fusion = fusion or Fusion()
+        self._mode = mode
+        self._analyzer = None
+        if mode != "dense":
+            self._analyzer = collection.card.word_analyzer()
         self._where = ""
 
     def where(self, *conditions: Condition | str) -> Self:
@@ -92,91 +80,76 @@ class MilvusRetriever(IndexRetriever):
     def _best_passages(
         self, queries: Sequence[Query], rows: int, k: int
     ) -> list[tuple[list[Passage], int]]:
-        depth = rows if len(self._fields) == 1 else max(rows, FUSED_ROWS)
-        ranked = self._ranked(self._fields[0], queries, depth)
-        if len(self._fields) == 2:
-            by_words = self._ranked(self._fields[1], queries, depth)
-            pairs = zip(ranked, by_words, strict=True)
-            ranked = [self._fusion(*both, rows) for both in pairs]
-        ids = dict.fromkeys(identifier for hits in ranked for identifier, _ in hits)
-        passages = self._collection.passages(ids)
+        depth = max(rows, FUSED_ROWS) if self._mode == "hybrid" else rows
+        ranked: list[Ranking[str]] = [[] for _ in queries]
+        if self._mode != "words":
+            vectors = [np.asarray(query.vector).tolist() for query in queries]
+            ranked = self._collection.rank("vector", vectors, depth, self._where)
+        if self._analyzer is not None:
+            terms = [self._analyzer.query_terms(query.text) for query in queries]
+            texts = [" ".join(chain.from_iterable(words)) for words in terms]
+            by_words = self._ranked_by_words(texts, depth)
+            if self._mode == "hybrid":
+                pairs = zip(ranked, by_words, strict=True)
+                by_words = [Fusion()(*pair, rows) for pair in pairs]
+            ranked = by_words
+        ids = dict.fromkeys(key for ranking in ranked for key, _ in ranking)
+        passages = self._collection.passages(list(ids))
         results = []
-        for hits in ranked:
+        for ranking in ranked:
             scored = [
-                passages[identifier].with_score(score)
-                for identifier, score in hits
-                if identifier in passages
+                passages[key].with_score(score)
+                for key, score in ranking
+                if key in passages
             ]
-            results.append((different_texts(scored, k), len(hits)))
+            results.append((different_texts(scored, k), len(ranking)))
         return results
 
-    def _ranked(
-        self, field: str, queries: Sequence[Query], k: int
-    ) -> list[Ranking[str]]:
-        rankings: list[Ranking[str]] = [[] for _ in queries]
-        values = {}
-        for number, query in enumerate(queries):
-            value = self._search_value(field, query)
-            if value != "":  # a word of the query counts
-                values[number] = value
-        if values:
-            ranked = self._collection.rank(field, list(values.values()), k, self._where)
-            for number, ranking in zip(values, ranked, strict=True):
-                rankings[number] = ranking
-        return rankings
-
-    def _search_value(self, field: str, query: Query) -> str | list[float]:
-        if field == "bm25":
-            assert self._analyzer is not None  # noqa: S101 - there is one where words are searched
-            return " ".join(chain.from_iterable(self._analyzer.query_terms(query.text)))
-        return [] if query.vector is None else query.vector.tolist()
+    def _ranked_by_words(self, texts: Sequence[str], k: int) -> list[Ranking[str]]:
+        """Return the best passages by words; none for a text without one that counts."""
+        wordy = list(filter(None, texts))
+        if not wordy:
+            return [[] for _ in texts]
+        ranked = iter(self._collection.rank("bm25", wordy, k, self._where))
+        return [next(ranked) if text else [] for text in texts]
 
 
 def _expression(collection: Collection, condition: Condition) -> str:
     """Return a condition as an expression of Milvus. Nothing in a value or a name can end a text."""
-    check_choice("operator", condition.operator, OPERATORS)
-    column, values = condition.column, list(condition.values)
-    field = column
+    column, operator, values = condition.column, condition.operator, condition.values
+    check_choice("operator", operator, OPERATORS)
+    field, holds_texts = column, True
     if column not in ("id", "title"):
         field = f"metadata[{literal(column)}]"
-        known = _NAME.fullmatch(column) and collection.rows_where(
-            f"exists {field}", ["metadata"], 1
-        )
-        if not known or column not in known[0]["metadata"]:
+        rows = []
+        if _NAME.fullmatch(column):
+            rows = collection.rows_where(f"exists {field}", "metadata", limit=1)
+        if not rows or column not in rows[0]["metadata"]:
             raise UserError(
                 f"where: no passage in {collection.address} has a column {column!r:.80}"
             )
-        values = _comparable(known[0]["metadata"][column], condition)
-    else:
-        values = _as_texts(values)
-    if condition.operator == "in":
-        alternatives = [f"{field} == {literal(value)}" for value in values]
+        content = _kind(rows[0]["metadata"][column])
+        holds_texts = content == "texts" and operator in ("=", "!=", "in")
+        if not holds_texts and {_kind(value) for value in values} - {content}:
+            raise UserError(
+                f"where: column {column!r:.60} holds {content}; {operator} cannot compare them with "
+                f"{', '.join(map(str, values)):.60}"
+            )
+    shown = list(map(literal, values))
+    if holds_texts:
+        shown = [
+            text if isinstance(value, str) else literal(text)
+            for value, text in zip(values, shown, strict=True)
+        ]
+    if operator == "in":
+        alternatives = [f"{field} == {text}" for text in shown]
         compared = " or ".join(alternatives) or 'id == ""'
     else:
-        operator = "==" if condition.operator == "=" else condition.operator
-        compared = f"{field} {operator} {literal(values[0])}"
+        compared = f"{field} {'==' if operator == '=' else operator} {shown[0]}"
     return f"({compared})" if field == column else f"(exists {field} and ({compared}))"
 
 
-def _comparable(example: Scalar, condition: Condition) -> list[Scalar]:
-    """Return the values of a condition as those of a column, which holds a value such as the example."""
-    values = list(condition.values)
-    if isinstance(example, str) and condition.operator in ("=", "!=", "in"):
-        return _as_texts(values)
-    content = _kind(example)
-    if {_kind(value) for value in values} - {content}:
-        raise UserError(
-            f"where: column {condition.column!r:.60} holds {content}; {condition.operator} cannot compare them with "
-            f"{', '.join(map(str, values)):.60}"
-        )
-    return values
-
-
-def _as_texts(values: Sequence[Scalar]) -> list[Scalar]:
-    return [value if isinstance(value, str) else json.dumps(value) for value in values]
-
-
-def _kind(value: Scalar) -> str:
+def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return "truth values"
     return "texts" if isinstance(value, str) else "numbers"
@@ -187,7 +160,6 @@ def open_index(
     encoder: Encoder | str | Path | None = None,
     *,
     mode: str | None = None,
-    fusion: Fusion | None = None,
 ) -> MilvusRetriever:
     """Return a retriever over a collection of Milvus that `push_index` made.
 
@@ -195,14 +167,13 @@ def open_index(
         address: of the collection; see `Collection`.
         encoder: the encoder of the collection, or where to load it; None loads it from where it was.
         mode: `dense`, `words`, or `hybrid` for both; None is hybrid where the collection has words, else dense.
-        fusion: how a hybrid search combines both.
 
     Raises:
         UserError: no such collection, or it was filled with another encoder.
     """
-    if mode is not None:
-        check_choice("mode", mode, MODES)
-    collection = Collection.open(address)
+    check_choice("mode", mode or "dense", MODES)
+    collection = Collection(address)
+    collection.load()
     card = collection.card
     if mode in ("words", "hybrid") and not card.language:
         raise UserError(f"{address} has no words; push an index that has")
@@ -210,15 +181,15 @@ def open_index(
     loaded = None
     if mode != "words":
         loaded = encoder_of(str(address), card.encoder, encoder)
-    return MilvusRetriever(collection, loaded, mode, fusion)
+    return MilvusRetriever(collection, loaded, mode)
 
 
 def read_card(address: str | Path) -> RemoteCard:
     """Return what a collection says of itself."""
-    collection = Collection.open(address)
+    collection = Collection(address)
+    collection.load()
     card = collection.card
     passages, columns = len(collection), ["id", "title", *collection.columns()]
-    values = {"passages": passages, "columns": columns, **asdict(card)}
     return RemoteCard(
         card.encoder,
         passages,
@@ -226,15 +197,12 @@ def read_card(address: str | Path) -> RemoteCard:
         card.language,
         card.analyzer,
         f"Milvus, {card.kind}",
-        values,
+        {"passages": passages, "columns": columns, **asdict(card)},
     )
 
 
 def push_index(
-    directory: str | Path,
-    address: str | Path,
-    *,
-    progress: bool | None = None,
+    directory: str | Path, address: str | Path, *, progress: bool | None = None
 ) -> tuple[int, int]:
     """Copy the passages and vectors of an index into a collection of Milvus, which is made if it is not there.
 
@@ -257,26 +225,19 @@ def push_index(
     require_vectors(source, manifest)
     collection = Collection(address)
     collection.create(manifest.encoder, manifest.template, manifest.language)
-    written = collection.write(
-        _stored(parts), manifest.rows - manifest.removed, progress
-    )
     corpus, kept = parts.corpus, parts.corpus.kept
+    rows = corpus.live()
+    total = manifest.rows - manifest.removed
+    written = 0
+    with Progress(collection.name, "passage", total, show=progress) as bar:
+        for vectors in live_blocks(parts.vectors, kept):
+            block = list(islice(rows, len(vectors)))
+            written += collection.write(block, vectors)
+            bar.advance(len(block))
     if kept is not None:
-        rows = np.flatnonzero(~kept).tolist()
-        removed = {corpus[row].id for row in rows}
-        kept_rows = corpus.rows_with(sorted(removed)).tolist()
-        again = {corpus[row].id for row in kept_rows}
+        removed = {corpus[int(row)].id for row in np.flatnonzero(~kept)}
+        again = {corpus[int(row)].id for row in corpus.rows_with(sorted(removed))}
         collection.delete(sorted(removed - again))
+    if written:
+        collection.ask("flush", timeout=PREPARING)
     return written, len(collection)
-
-
-def _stored(parts: OpenParts) -> Iterator[tuple[list[Row], Callable[[], Matrix]]]:
-    """Yield blocks of the passages of an index that were not removed, and their vectors."""
-    rows, kept, first = parts.corpus.live(), parts.corpus.kept, 0
-    for vectors in parts.vectors:
-        for start in range(0, len(vectors), BLOCK_ROWS):
-            numbers = np.arange(start, min(start + BLOCK_ROWS, len(vectors)))
-            if kept is not None:
-                numbers = numbers[kept[first + numbers]]
-            yield list(islice(rows, len(numbers))), partial(vectors.rows, numbers)
-        first += len(vectors)

@@ -14,10 +14,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, NamedTuple, get_args
 
-from selfrag.common.errors import generation_error
 from selfrag.common.untrusted import unmarked
-from selfrag.decoding.segments import geometric_mean
-from selfrag.evaluation.normalisation import contains_any
 from selfrag.interface import (
     ROOT,
     Action,
@@ -48,6 +45,9 @@ from selfrag.interface import (
     check_choice,
     check_float,
     check_int,
+    contains_any,
+    generation_error,
+    geometric_mean,
     segments_of,
     unknown_name,
 )

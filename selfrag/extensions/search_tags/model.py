@@ -21,11 +21,11 @@ from selfrag.interface import (
     Passage,
     Retriever,
     Segment,
+    SharedRetriever,
     load_checkpoint,
     load_retriever,
     ready_engine,
 )
-from selfrag.runtime.batching import SharedRetriever
 
 
 @dataclass(slots=True)

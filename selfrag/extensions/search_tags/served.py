@@ -15,9 +15,9 @@ from selfrag.interface import (
     Passage,
     Retriever,
     Segment,
+    SharedRetriever,
     UserError,
 )
-from selfrag.runtime.batching import SharedRetriever
 
 BUDGET = {
     "passages": "passages",

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.corpus import Corpus
-from retrieval.index import open_parts, require_vectors
 from retrieval.parquet import VECTOR
-from retrieval.vector_writing import live_blocks
-from selfrag.interface import user_path, writing
+from selfrag.interface import (
+    live_blocks,
+    open_parts,
+    require_vectors,
+    user_path,
+    writing,
+)
 
 
 def export_index(
