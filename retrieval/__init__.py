@@ -35,29 +35,18 @@ DISTRIBUTION = "selfrag"
 """Who owns this import name: `import selfrag` refuses another package called `retrieval`."""
 
 _MODULES = {
-    ".build": (
-        "build_index",
-        "index_passages",
-        "add_passages",
-        "remove_passages",
-        "compact_index",
-    ),
-    ".combining": ("RerankedRetriever", "join"),
-    ".corpus": ("Corpus",),
-    "selfrag.common.errors": ("UserError",),
-    ".index": ("open_index",),
-    ".passage": ("Passage", "Retriever"),
+    ".build": "build_index index_passages add_passages remove_passages compact_index",
+    ".combining": "RerankedRetriever join",
+    ".corpus": "Corpus",
+    "selfrag.common.errors": "UserError",
+    ".index": "open_index",
+    ".passage": "Passage Retriever",
     ".search": (
-        "as_retriever",
-        "DenseRetriever",
-        "WordRetriever",
-        "HybridRetriever",
-        "FixedPassages",
-        "Fusion",
+        "as_retriever DenseRetriever WordRetriever HybridRetriever FixedPassages Fusion"
     ),
-    ".sync": ("sync_index", "add_files", "remove_files"),
+    ".sync": "sync_index add_files remove_files",
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 """Where each name is defined, from this package on. Its module is imported when the name is first used."""
 
 __all__ = [

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from retrieval.gpu import GpuCandidates, lists_on_gpu
 from retrieval.vectors import (
@@ -17,6 +16,7 @@ from retrieval.vectors import (
     FlatIndex,
     Mask,
     Matrix,
+    RowNumbers,
     VectorHits,
     faiss_threads,
 )
@@ -204,7 +204,7 @@ class CompressedIndex:
         if needed == count or (allowed is not None and count <= _EXACT_ROWS):
             return self._vectors.search(queries, k, allowed)
         queries = np.ascontiguousarray(queries, np.float32)
-        rows: NDArray[np.int64] | None = None
+        rows: RowNumbers | None = None
         if self._uses_gpu:
             if self._gpu is not None:
                 rows = self._gpu.best_rows(queries, needed, allowed)
@@ -226,7 +226,7 @@ class CompressedIndex:
 
     def _candidate_rows(
         self, queries: Matrix, needed: int, allowed: Mask | None, share: float
-    ) -> NDArray[np.int64]:
+    ) -> RowNumbers:
         """Return candidates, int64 [m, at least `needed`]."""
         faiss: Any = require("faiss", extra="cpu")
 
@@ -244,9 +244,7 @@ class CompressedIndex:
             params = (
                 faiss.SearchParametersPreTransform(index_params=inner) if pre else inner
             )
-            rows: NDArray[np.int64] = self._index.search(
-                queries, needed, params=params
-            )[1]
+            rows: RowNumbers = self._index.search(queries, needed, params=params)[1]
             return rows
         rows = self._index.search(
             queries, min(len(self), math.ceil(1.2 * needed / share))

@@ -26,73 +26,20 @@ _MAX_BITS = 16
 _SPARE_BYTES = 4096  # faiss demands that an array is smaller than the limit
 
 # Header fields that neither training nor adding changes. Kinds of index have some of them each.
-_FIELDS = (
-    "d",
-    "d_in",
-    "d_out",
-    "metric_type",
-    "metric_arg",
-    "code_size",
-    "is_similarity",
-    "have_bias",
-    "norm",
-    "eigen_power",
-    "nlist",
-    "nprobe",
-    "by_residual",
-    "type",
-    "n_per_block",
-    "block_size",
-    "M",
-    "M2",
-    "nbits",
-    "nb_bits",
-    "ksub",
-    "dsub",
-    "bbs",
-    "qb",
-    "qbs",
-    "skip",
-    "centered",
-    "encode_signs",
-    "bits",
-    "qtype",
-    "rangestat",
-    "search_type",
-    "tot_bits",
-    "norm_bits",
-    "total_codebook_size",
-    "only_8bit",
-    "nsplits",
-    "max_beam_size",
-    "use_beam_LUT",
-    "efSearch",
-    "efConstruction",
-    "R",
-    "K",
-    "search_L",
-    "k_factor",
+_FIELDS_NAMES = (
+    "d d_in d_out metric_type metric_arg code_size is_similarity have_bias norm eigen_power "
+    "nlist nprobe by_residual type n_per_block block_size M M2 nbits nb_bits ksub dsub bbs qb "
+    "qbs skip centered encode_signs bits qtype rangestat search_type tot_bits norm_bits "
+    "total_codebook_size only_8bit nsplits max_beam_size use_beam_LUT efSearch efConstruction "
+    "R K search_L k_factor"
 )
+_FIELDS = tuple(_FIELDS_NAMES.split())
 # Parts that hold such fields themselves.
-_PARTS = (
-    "index",
-    "base_index",
-    "refine_index",
-    "storage",
-    "quantizer",
-    "invlists",
-    "direct_map",
-    "pq",
-    "sq",
-    "aq",
-    "rq",
-    "lsq",
-    "prq",
-    "plsq",
-    "rabitq",
-    "hnsw",
-    "nsg",
+_PARTS_NAMES = (
+    "index base_index refine_index storage quantizer invlists direct_map pq sq aq rq lsq prq "
+    "plsq rabitq hnsw nsg"
 )
+_PARTS = tuple(_PARTS_NAMES.split())
 _READING = threading.Lock()  # the limits of faiss belong to the process
 
 

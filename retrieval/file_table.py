@@ -9,17 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from retrieval.vectors import Mask
+from retrieval.vectors import Mask, RowNumbers
 from selfrag.common.errors import UserError
 from selfrag.common.finished import damaged
 
-RowNumbers: TypeAlias = NDArray[np.int64]
-"""Row numbers of passages in an index, rising."""
 _MOST_BYTES = 1 << 30
 """Of a table; some five million files."""
 

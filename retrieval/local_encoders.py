@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,16 @@ from retrieval.encoders import (
     checked_encode,
 )
 from retrieval.onnx_encoder import BertRunner, bert_config, pool_tokens
+from retrieval.vectors import Matrix
 from selfrag.common.errors import UserError, require
 from selfrag.common.fast_tokenizer import FastTokenizer
 from selfrag.common.plugins import load_registered
 from selfrag.common.pretrained import check_config
 
+BatchWork: TypeAlias = Callable[[list[int]], None]
+"""Does the work of the rows of a batch."""
+TextTokens: TypeAlias = Sequence[Sequence[int]]
+"""Ids of each of some texts."""
 SERVERS = "selfrag.encoder_servers"
 """Entry points by the scheme of an address: each names a function of the address that gives an `Encoder`."""
 # far above any prose; what lies behind is not even tokenised
@@ -119,7 +124,7 @@ def _server_of(source: str | Path) -> Any:
     return load_registered(SERVERS, scheme) if colon else None
 
 
-def token_batches(ids: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
+def token_batches(ids: TextTokens, most: int) -> Iterator[list[int]]:
     """Yield the rows of each batch, longest texts first: at most `most` tokens with padding, and at least one row."""
     rows: list[int] = []
     for row in sorted(range(len(ids)), key=lambda row: -len(ids[row])):
@@ -137,9 +142,7 @@ _SETTING_THREADS = Lock()
 """Held while the number of threads of this process is changed and set back; of several encoders one runs at a time."""
 
 
-def _each_on_a_core(
-    work: Callable[[list[int]], None], batches: Sequence[list[int]]
-) -> None:
+def _each_on_a_core(work: BatchWork, batches: Sequence[list[int]]) -> None:
     """Do the work of each batch on one core, as many at once as torch has threads.
 
     So no core waits for another one in the middle of a batch, which costs most where other work shares the machine.
@@ -175,7 +178,7 @@ class TokenEncoder(ABC):
         self.long_texts = 0
 
     @abstractmethod
-    def _forward(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def _forward(self, ids: TextTokens) -> Matrix:
         """Return the vectors [n, dim] of one batch of texts."""
 
     @abstractmethod
@@ -185,18 +188,14 @@ class TokenEncoder(ABC):
         """Yield the ids of each text, at most `longest`, and whether it was cut."""
 
     @abstractmethod
-    def _run_batches(
-        self, work: Callable[[list[int]], None], batches: Sequence[list[int]]
-    ) -> None:
+    def _run_batches(self, work: BatchWork, batches: Sequence[list[int]]) -> None:
         """Do the work of each batch."""
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> Matrix:
         """Return the vectors [n, dim] of n texts, in their order; texts of like length share a batch."""
         return self._encode_ids(self._token_ids(texts))
 
-    def encode_blocks(
-        self, blocks: Iterable[Sequence[str]]
-    ) -> Iterator[NDArray[np.float32]]:
+    def encode_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[Matrix]:
         """Yield the vectors of each block of texts; the next block is read and tokenised while the model runs."""
         following = iter(blocks)
 
@@ -211,7 +210,7 @@ class TokenEncoder(ABC):
                 yield check_vectors(self._encode_ids(ids), self.card, len(ids))
                 ids = waiting.result()
 
-    def _encode_ids(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def _encode_ids(self, ids: TextTokens) -> Matrix:
         vectors = np.zeros((len(ids), self.card.dim), dtype=np.float32)
 
         def encode_rows(rows: list[int]) -> None:
@@ -245,7 +244,7 @@ class TokenEncoder(ABC):
 
 
 def padded_ids(
-    ids: Sequence[Sequence[int]], filler: int
+    ids: TextTokens, filler: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the ids of texts as one array [n, width], and their lengths [n]."""
     lengths = np.array([len(tokens) for tokens in ids], np.int32)
@@ -306,9 +305,7 @@ class TransformerEncoder(TokenEncoder):
             _place(self._model, chosen)
             _check_encoder(self, self._token_ids)
 
-    def _run_batches(
-        self, work: Callable[[list[int]], None], batches: Sequence[list[int]]
-    ) -> None:
+    def _run_batches(self, work: BatchWork, batches: Sequence[list[int]]) -> None:
         if len(batches) > 1 and self._model.device.type == "cpu":
             _each_on_a_core(work, batches)
         else:
@@ -324,7 +321,7 @@ class TransformerEncoder(TokenEncoder):
             is_slow = encoded.encodings is None
             yield tokens, is_slow or bool(encoded.encodings[row].overflowing)
 
-    def _forward(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def _forward(self, ids: TextTokens) -> Matrix:
         import torch
 
         padded, lengths = padded_ids(ids, self._tokenizer.pad_token_id or 0)
@@ -342,7 +339,7 @@ class TransformerEncoder(TokenEncoder):
                 pooled = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
             if self._settings.normalize:
                 pooled = torch.nn.functional.normalize(pooled, dim=-1)
-            vectors: NDArray[np.float32] = pooled.cpu().numpy()
+            vectors: Matrix = pooled.cpu().numpy()
         return vectors
 
 
@@ -391,9 +388,7 @@ class OnnxEncoder(TokenEncoder):
             self._core.enable_truncation(most)
             _check_encoder(self, self._token_ids)
 
-    def _run_batches(
-        self, work: Callable[[list[int]], None], batches: Sequence[list[int]]
-    ) -> None:
+    def _run_batches(self, work: BatchWork, batches: Sequence[list[int]]) -> None:
         if len(batches) < 2:
             for rows in batches:
                 work(rows)
@@ -409,7 +404,7 @@ class OnnxEncoder(TokenEncoder):
         for encoding in self._core.encode_batch(texts):
             yield encoding.ids, bool(encoding.overflowing)
 
-    def _forward(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def _forward(self, ids: TextTokens) -> Matrix:
         padded, lengths = padded_ids(ids, self._filler)
         hidden = self._runner.run(padded, lengths)
         settings = self._settings
@@ -459,7 +454,7 @@ class SentenceTransformerEncoder:
                 self, lambda texts: model.tokenizer(list(texts))["input_ids"]
             )
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> Matrix:
         """Return the vectors [n, dim] of n texts, in their order."""
         with self._lock:
             vectors = self._model.encode(
@@ -475,7 +470,7 @@ def _place(model: Any, options: EncoderOptions) -> None:
 
 
 def _check_encoder(
-    encoder: Encoder, token_ids: Callable[[Sequence[str]], Sequence[Sequence[int]]]
+    encoder: Encoder, token_ids: Callable[[Sequence[str]], TextTokens]
 ) -> None:
     """Encode two texts that differ; refuse an encoder to which they are the same, or whose vectors are of no use.
 

@@ -13,11 +13,12 @@ import numpy as np
 
 from retrieval.corpus import Row
 from retrieval.documents import code_version, document_format
-from retrieval.file_table import FileRecord, RowNumbers
+from retrieval.file_table import FileRecord
 from retrieval.readers import check_some_read, read_sources
 from retrieval.reports import ReadReport, UnreadableFile
 from retrieval.sources import FileState, SourceFile, file_kind, file_state
 from retrieval.splitting import Splitting
+from retrieval.vectors import RowNumbers
 from selfrag.common import reading
 from selfrag.common.errors import UserError
 from selfrag.common.reading import parse_json

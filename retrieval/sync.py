@@ -31,7 +31,7 @@ from retrieval.build import (
 )
 from retrieval.corpus import Corpus, Row, Scalar
 from retrieval.encoders import CountingEncoder, Encoder, EncoderCard, checked_encode
-from retrieval.file_table import FileRecord, RowNumbers
+from retrieval.file_table import FileRecord
 from retrieval.index import (
     CORPUS,
     IndexManifest,
@@ -54,7 +54,7 @@ from retrieval.sources import (
     name_files,
 )
 from retrieval.splitting import Splitting
-from retrieval.vectors import FlatIndex, Mask, Matrix
+from retrieval.vectors import FlatIndex, Mask, Matrix, RowNumbers
 from selfrag.common.errors import UserError
 from selfrag.common.finished import MANIFEST
 from selfrag.common.reading import user_path

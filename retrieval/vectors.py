@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Matrix: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]
+RowNumbers: TypeAlias = NDArray[np.int64]
 Backend: TypeAlias = Literal["auto", "faiss", "numpy"]
 
 LEAST_GPU_ROWS = 20_000  # a CPU searches fewer in a millisecond
@@ -48,7 +49,7 @@ class VectorHits(NamedTuple):
 
     scores: Matrix  # float32 [m, k], falling; inner products
     # int64 [m, k]; equal scores stand in the order of their rows. -1 where an approximate index found no more.
-    rows: NDArray[np.int64]
+    rows: RowNumbers
 
     def rankings(self) -> list[list[tuple[int, float]]]:
         """Return for each query its rows and their scores."""
@@ -175,18 +176,16 @@ class FlatIndex:
             return None
         return self._gpu.best_rows(queries, min(k + _SLACK, len(self)), allowed)
 
-    def _candidates(
-        self, queries: Matrix, k: int, allowed: Mask | None
-    ) -> NDArray[np.int64]:
+    def _candidates(self, queries: Matrix, k: int, allowed: Mask | None) -> RowNumbers:
         """Return unordered rows of the k best, [m, at least k]."""
-        rows: NDArray[np.int64] | None = self.gpu_candidates(queries, k, allowed)
+        rows: RowNumbers | None = self.gpu_candidates(queries, k, allowed)
         if rows is not None:
             return rows
         if self._faiss and allowed is None and self._vectors.dtype == np.float32:
             return _faiss_top(self._vectors, queries, k)
         return _numpy_top(self._vectors, queries, k, allowed)
 
-    def rescored(self, queries: Matrix, rows: NDArray[np.int64], k: int) -> VectorHits:
+    def rescored(self, queries: Matrix, rows: RowNumbers, k: int) -> VectorHits:
         """Return the k best of some rows [m, candidates] (rising, -1 for none) by exact scores."""
         # multiply and sum, not matmul: the result for one row must not depend on which others are there
         scores = np.empty(rows.shape, np.float32)
@@ -201,7 +200,7 @@ class FlatIndex:
         """Return some rows as float32."""
         return as_float32(self._vectors[start:stop])
 
-    def rows(self, rows: NDArray[np.int64]) -> Matrix:
+    def rows(self, rows: RowNumbers) -> Matrix:
         """Return the vectors of some rows as float32."""
         return as_float32(self._vectors[rows])
 
@@ -239,7 +238,7 @@ class SegmentedIndex:
         )
 
 
-def _best_hits(scores: Matrix, rows: NDArray[np.int64], k: int) -> VectorHits:
+def _best_hits(scores: Matrix, rows: RowNumbers, k: int) -> VectorHits:
     """Return the k best rows of each query by scores [m, n]; equal ones keep their order."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return VectorHits(
@@ -248,14 +247,14 @@ def _best_hits(scores: Matrix, rows: NDArray[np.int64], k: int) -> VectorHits:
     )
 
 
-def _faiss_top(vectors: Matrix, queries: Matrix, k: int) -> NDArray[np.int64]:
+def _faiss_top(vectors: Matrix, queries: Matrix, k: int) -> RowNumbers:
     """Return unordered rows of the k best, [m, k]; the matrix is read in place, not copied."""
     import faiss
 
     if _threshold_counts_values():
         faiss.cvar.distance_compute_blas_threshold = _BLAS_QUERIES * vectors.shape[1]
     with faiss_threads(len(queries)):
-        rows: NDArray[np.int64] = faiss.knn(
+        rows: RowNumbers = faiss.knn(
             queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT
         )[1]
     return rows
@@ -285,7 +284,7 @@ def faiss_threads(queries: int) -> Iterator[None]:
 
 def _numpy_top(
     vectors: NDArray[Any], queries: Matrix, k: int, allowed: Mask | None = None
-) -> NDArray[np.int64]:
+) -> RowNumbers:
     """Return the same as `_faiss_top`, block by block so that memory stays bounded; at least k rows must be allowed."""
     scores = np.zeros((len(queries), 0), np.float32)
     rows = np.zeros((len(queries), 0), np.int64)

@@ -12,6 +12,19 @@ from typing import TYPE_CHECKING, Any
 from selfrag.common.own_packages import own_name
 
 if TYPE_CHECKING:
+    from retrieval.conditions import (
+        OPERATORS,
+        Condition,
+        parse_condition,
+    )
+    from retrieval.content import (
+        ENCODINGS,
+        Content,
+    )
+    from retrieval.corpus import (
+        Corpus,
+        Row,
+    )
     from retrieval.documents import (
         DocumentFormat,
     )
@@ -43,30 +56,65 @@ if TYPE_CHECKING:
     from retrieval.documents.html import (
         read_html,
     )
+    from retrieval.documents.isolation import (
+        IsolatedReader,
+    )
     from retrieval.documents.list_numbers import (
         format_number,
     )
     from retrieval.encoders import (
         Encoder,
+        EncoderCard,
+        Template,
     )
     from retrieval.index import (
+        MODES,
+        encoder_of,
         open_parts,
         require_vectors,
+    )
+    from retrieval.parquet import (
+        VECTOR,
+        read_vector_blocks,
+        read_vector_size,
     )
     from retrieval.passage import (
         Passage,
         Retriever,
     )
+    from retrieval.readers import (
+        read_document,
+    )
+    from retrieval.remote import (
+        RemoteCard,
+    )
     from retrieval.search import (
+        FUSED_ROWS,
+        Fusion,
         IndexRetriever,
+        Query,
+        Ranking,
+        different_texts,
     )
     from retrieval.sentences import (
         SentenceFinder,
         Span,
         sentence_finder,
     )
+    from retrieval.splitting import (
+        Splitting,
+    )
     from retrieval.vector_writing import (
         live_blocks,
+    )
+    from retrieval.vectors import (
+        NPY_ERRORS,
+        Matrix,
+        as_float32,
+    )
+    from retrieval.words import (
+        ANALYZER,
+        WordAnalyzer,
     )
     from selfrag.api import (
         SelfRAG,
@@ -76,6 +124,7 @@ if TYPE_CHECKING:
         FieldValues,
     )
     from selfrag.cli.options import (
+        DataFolder,
         EngineChoice,
         engine_options,
         quiet,
@@ -91,6 +140,7 @@ if TYPE_CHECKING:
     )
     from selfrag.common.atomic import (
         write_json,
+        write_pieces,
         write_text,
         writing,
     )
@@ -142,6 +192,7 @@ if TYPE_CHECKING:
         cache_home,
         parse_json,
         read_json,
+        regular_file,
         user_path,
     )
     from selfrag.common.tensor_files import (
@@ -153,6 +204,7 @@ if TYPE_CHECKING:
         cut,
         printable,
         replace_surrogates,
+        unmarked,
     )
     from selfrag.common.validation import (
         validate,
@@ -214,10 +266,13 @@ if TYPE_CHECKING:
         bounds_of,
         read_run,
         read_runs,
+        run_folders,
     )
     from selfrag.evaluation.intervals import (
         Estimate,
         bracketed,
+        kappa,
+        mean,
     )
     from selfrag.evaluation.items import (
         Item,
@@ -246,6 +301,8 @@ if TYPE_CHECKING:
         QuestionWording,
     )
     from selfrag.evaluation.records import (
+        item_id,
+        items_of,
         read_manifest,
     )
     from selfrag.evaluation.report import (
@@ -261,6 +318,7 @@ if TYPE_CHECKING:
         SourceSettings,
     )
     from selfrag.evaluation.systems import (
+        PROTOCOL,
         System,
         named_system,
     )
@@ -406,8 +464,18 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
+    "retrieval.splitting": "Splitting",
+    "retrieval.readers": "read_document",
+    "retrieval.documents.isolation": "IsolatedReader",
+    "retrieval.content": "Content ENCODINGS",
+    "retrieval.parquet": "VECTOR read_vector_blocks read_vector_size",
+    "retrieval.words": "ANALYZER WordAnalyzer",
+    "retrieval.vectors": "Matrix NPY_ERRORS as_float32",
+    "retrieval.remote": "RemoteCard",
+    "retrieval.corpus": "Row Corpus",
+    "retrieval.conditions": "Condition OPERATORS parse_condition",
     "retrieval.vector_writing": "live_blocks",
-    "retrieval.index": "open_parts require_vectors",
+    "retrieval.index": "open_parts require_vectors MODES encoder_of",
     "retrieval.documents": "DocumentFormat",
     "retrieval.documents.document": (
         "Document DocumentBuilder MAX_BYTES MAX_HEADING ReadingOptions Section Sheet "
@@ -417,16 +485,16 @@ _NAMES = {
     "retrieval.documents.headers": "has_digit merge_headers names_columns",
     "retrieval.documents.html": "read_html",
     "retrieval.documents.list_numbers": "format_number",
-    "retrieval.encoders": "Encoder",
+    "retrieval.encoders": "Encoder EncoderCard Template",
     "retrieval.passage": "Passage Retriever",
-    "retrieval.search": "IndexRetriever",
+    "retrieval.search": "IndexRetriever FUSED_ROWS Fusion Query Ranking different_texts",
     "retrieval.sentences": "SentenceFinder Span sentence_finder",
     "selfrag.api": "SelfRAG",
     "selfrag.cli.fields": "FieldValues Fields",
-    "selfrag.cli.options": "engine_options EngineChoice quiet show_markdown",
+    "selfrag.cli.options": "engine_options EngineChoice quiet show_markdown DataFolder",
     "selfrag.cli.results": "CommandResult",
     "selfrag.cli.running": "Replaced check_free refuse_options",
-    "selfrag.common.atomic": "write_json write_text writing",
+    "selfrag.common.atomic": "write_json write_text writing write_pieces",
     "selfrag.common.cache": "fingerprint publish",
     "selfrag.common.checks": "check_choice check_float check_int check_url parse_settings unknown_name",
     "selfrag.common.errors": (
@@ -438,9 +506,9 @@ _NAMES = {
     "selfrag.common.pretrained": "check_config",
     "selfrag.common.progress": "Progress",
     "selfrag.common.provenance": "commit model_files package_version sha256 versions",
-    "selfrag.common.reading": "cache_home parse_json read_json user_path",
+    "selfrag.common.reading": "cache_home parse_json read_json user_path regular_file",
     "selfrag.common.tensor_files": "TensorFiles weight_files",
-    "selfrag.common.untrusted": "clean cut printable replace_surrogates",
+    "selfrag.common.untrusted": "clean cut printable replace_surrogates unmarked",
     "selfrag.common.validation": "validate",
     "selfrag.decoding.answer": "Answer Segment Usage segments_of",
     "selfrag.decoding.beam": "decode",
@@ -452,19 +520,19 @@ _NAMES = {
     "selfrag.engines": "load_engine ready_engine",
     "selfrag.engines.base": "Architecture Engine EngineLimits",
     "selfrag.engines.batching": "BatchingEngine MIN_SHARED PrefixCache RunningRequest shared_prefixes",
-    "selfrag.evaluation.comparison": "average bootstrap bounds_of Draws read_run read_runs",
-    "selfrag.evaluation.intervals": "bracketed Estimate",
+    "selfrag.evaluation.comparison": "average bootstrap bounds_of Draws read_run read_runs run_folders",
+    "selfrag.evaluation.intervals": "bracketed Estimate kappa mean",
     "selfrag.evaluation.items": "Item",
     "selfrag.evaluation.metrics.answers": "exact_match token_f1",
     "selfrag.evaluation.metrics.registry": "metric ratio scale_of",
     "selfrag.evaluation.normalisation": "contains_any normalise",
     "selfrag.evaluation.pareto": "pareto_front ParetoPoint",
     "selfrag.evaluation.presets": "Preset Protocol QuestionWording SCHEMAS",
-    "selfrag.evaluation.records": "read_manifest",
+    "selfrag.evaluation.records": "read_manifest item_id items_of",
     "selfrag.evaluation.report": "read_report write_report",
     "selfrag.evaluation.runner": "Model run_systems Source",
     "selfrag.evaluation.settings": "SourceSettings",
-    "selfrag.evaluation.systems": "System named_system",
+    "selfrag.evaluation.systems": "System named_system PROTOCOL",
     "selfrag.evaluation.task": "Task",
     "selfrag.evaluation.task_files": "TaskFile searched",
     "selfrag.intrinsics.capability": "Capability Documents Needs",
@@ -546,6 +614,44 @@ __all__ = [
     "Retriever",
     "Encoder",
     "IndexRetriever",
+    "DataFolder",
+    "PROTOCOL",
+    "unmarked",
+    "run_folders",
+    "write_pieces",
+    "items_of",
+    "item_id",
+    "mean",
+    "kappa",
+    "Splitting",
+    "read_document",
+    "IsolatedReader",
+    "ENCODINGS",
+    "Content",
+    "regular_file",
+    "read_vector_size",
+    "read_vector_blocks",
+    "VECTOR",
+    "WordAnalyzer",
+    "ANALYZER",
+    "as_float32",
+    "NPY_ERRORS",
+    "Matrix",
+    "different_texts",
+    "Ranking",
+    "Query",
+    "Fusion",
+    "FUSED_ROWS",
+    "RemoteCard",
+    "encoder_of",
+    "MODES",
+    "Template",
+    "EncoderCard",
+    "Corpus",
+    "Row",
+    "parse_condition",
+    "OPERATORS",
+    "Condition",
     "live_blocks",
     "require_vectors",
     "open_parts",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 MAX_DEPTH = 50
@@ -77,7 +78,7 @@ class FormulaPart:
 
     def text(self, place: int) -> str:
         """Return the text of a child, "" where there is none."""
-        return self.terms[place].text if place < len(self.terms) else ""
+        return self.terms[place].text if 0 <= place < len(self.terms) else ""
 
 
 Form: TypeAlias = Callable[[FormulaPart], FormulaTerm]
@@ -261,19 +262,9 @@ def _with_scripts(base: str, scripts: str) -> FormulaTerm:
     )
 
 
-def write_sup(part: FormulaPart) -> FormulaTerm:
-    """Write `10³`, given the base and what is raised."""
-    return _with_scripts(part.text(0), _scripts("", part.text(1)))
-
-
-def write_sub(part: FormulaPart) -> FormulaTerm:
-    """Write `x₁`, given the base and what is lowered."""
-    return _with_scripts(part.text(0), _scripts(part.text(1), ""))
-
-
-def write_subsup(part: FormulaPart) -> FormulaTerm:
-    """Write `x₁²`, given the base, what is lowered, and what is raised."""
-    return _with_scripts(part.text(0), _scripts(part.text(1), part.text(2)))
+def write_scripts(part: FormulaPart, sub: int = -1, sup: int = -1) -> FormulaTerm:
+    """Write `x₁²`, given the places of what is lowered and of what is raised behind the base."""
+    return _with_scripts(part.text(0), _scripts(part.text(sub), part.text(sup)))
 
 
 def write_multiscripts(part: FormulaPart) -> FormulaTerm:
@@ -296,28 +287,20 @@ def _prescripts(sub: str, sup: str) -> str:
     return _script(sup, raised=True) + _script(sub, raised=False)
 
 
-def write_under(part: FormulaPart) -> FormulaTerm:
-    """Write `lim_(x→0)`."""
-    return _limits(part.text(0), part.text(1), "")
-
-
 def write_over(part: FormulaPart) -> FormulaTerm:
     """Write what stands above a base; an accent joins its letter."""
     base, over = part.text(0), part.text(1).strip()
     accent = over.translate(_ACCENTS)
     if len(base) == 1 and _COMBINING.fullmatch(accent):
         return FormulaTerm(base + accent)
-    return _limits(base, "", over)
+    return write_limits(part, over=1)
 
 
-def write_underover(part: FormulaPart) -> FormulaTerm:
-    """Write `∑_(i=1)^10`."""
-    return _limits(part.text(0), part.text(1), part.text(2))
-
-
-def _limits(base: str, under: str, over: str) -> FormulaTerm:
-    text = group(base) if base else ""
-    for mark, limit in (("_", under.strip()), ("^", over.strip())):
+def write_limits(part: FormulaPart, under: int = -1, over: int = -1) -> FormulaTerm:
+    """Write `∑_(i=1)^10`, given the places of what stands below and above the base."""
+    text = group(part.text(0)) if part.text(0) else ""
+    for mark, place in (("_", under), ("^", over)):
+        limit = part.text(place).strip()
         if limit:
             text += mark + group(limit)
     return FormulaTerm(text, ends_apart=True)
@@ -369,13 +352,13 @@ MATHML: Mapping[str, Form] = {
     "mfrac": write_fraction,
     "mroot": write_root,
     "msqrt": write_square_root,
-    "msup": write_sup,
-    "msub": write_sub,
-    "msubsup": write_subsup,
+    "msup": partial(write_scripts, sup=1),
+    "msub": partial(write_scripts, sub=1),
+    "msubsup": partial(write_scripts, sub=1, sup=2),
     "mmultiscripts": write_multiscripts,
-    "munder": write_under,
+    "munder": partial(write_limits, under=1),
     "mover": write_over,
-    "munderover": write_underover,
+    "munderover": partial(write_limits, under=1, over=2),
     "mtable": write_rows,
     "mtr": write_cells,
     "mlabeledtr": write_cells,

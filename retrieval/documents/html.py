@@ -8,7 +8,7 @@ text this way than with a guess at its main content.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -32,6 +32,7 @@ from retrieval.documents.html_tables import (
     TableFrame,
 )
 from retrieval.documents.html_visibility import (
+    HtmlAttributes,
     Omission,
     is_content,
     is_struck,
@@ -90,6 +91,8 @@ _NUMBER_KINDS = {
     "upper-roman": "upperRoman",
 }
 _BREAK = "\x1e"  # stands for `<br>` until white space is collapsed
+_OPENING = {"br": _BREAK, "q": '"', "rt": "(", "text": " "}
+_CLOSING = {"q": '"', "rt": ")"}
 _STRIKE = "\x1c"  # stands where struck text begins and ends until then
 _STRUCK_TEXT = re.compile("\x1c([^\x1c]*+)\x1c")
 
@@ -171,7 +174,7 @@ class _OpenList:
     items: int = 0
     is_named: bool = False  # whether an item named its number
 
-    def next_label(self, number: int | None, attributes: Mapping[str, str]) -> str:
+    def next_label(self, number: int | None, attributes: HtmlAttributes) -> str:
         """Return what stands before the next item, given the number that it names itself."""
         self.items += 1
         self.number += self.step
@@ -242,7 +245,7 @@ class _Page:
 
     # What the parser calls
 
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def start(self, tag: str, attributes: HtmlAttributes) -> None:
         """Open an element."""
         self.depth += 1
         if (
@@ -282,13 +285,15 @@ class _Page:
         opener = _OPENERS.get(tag)
         if opener is not None:
             opener(self, tag, attributes)
+        elif tag in _OPENING:
+            self._words.append(_OPENING[tag])
         elif attributes.get("role") == "heading":
             self._open_heading(f"h{attributes.get('aria-level', '2')[:1]}", attributes)
         if is_struck(tag, attributes):
             self._words += [] if self._struck else [_STRIKE]
             self._struck.append(len(self._content_tags))
 
-    def _count_drawing(self, attributes: Mapping[str, str]) -> None:
+    def _count_drawing(self, attributes: HtmlAttributes) -> None:
         """Count the formula that an element draws, unless its text was read before."""
         if attributes.get("class") == "katex-html":
             self.drawn += self._formulas == 0
@@ -314,6 +319,8 @@ class _Page:
         closer = _CLOSERS.get(tag)
         if closer is not None:
             closer(self, tag)
+        elif tag in _CLOSING:
+            self._words.append(_CLOSING[tag])
         if self._heading_level and len(self._content_tags) <= self._heading_depth:
             self._close_heading()
 
@@ -399,7 +406,7 @@ class _Page:
 
     # Elements
 
-    def _open_title(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_title(self, tag: str, attributes: HtmlAttributes) -> None:
         self._in_title = True
 
     def _close_title(self, tag: str) -> None:
@@ -408,13 +415,13 @@ class _Page:
         if title and not self._blocks:
             self.builder = DocumentBuilder(title)
 
-    def _open_svg(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_svg(self, tag: str, attributes: HtmlAttributes) -> None:
         self._in_svg = True
 
     def _close_svg(self, tag: str) -> None:
         self._in_svg = False
 
-    def _open_header(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_header(self, tag: str, attributes: HtmlAttributes) -> None:
         """Hold back the header of the page until its end tells whether it has a title of the first level."""
         is_kept = self._content > 0 or Omission.FURNITURE in self._ignored
         self._headers.append(None if is_kept else self.kept)
@@ -433,7 +440,7 @@ class _Page:
             self.omitted[Omission.FURNITURE] += self.kept - kept_before
             self.kept = kept_before
 
-    def _open_heading(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_heading(self, tag: str, attributes: HtmlAttributes) -> None:
         self._close_heading()
         self._heading_level = int(tag[1]) if tag[1:] in "123456" and tag[1:] else 2
         self._heading_depth = len(self._content_tags) - 1
@@ -447,7 +454,7 @@ class _Page:
             self.kept += len(text)
             self._add(Heading(level, text))
 
-    def _open_preformatted(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_preformatted(self, tag: str, attributes: HtmlAttributes) -> None:
         self._preformatted += 1
 
     def _close_preformatted(self, tag: str) -> None:
@@ -466,10 +473,7 @@ class _Page:
             self.kept += len(text)
             self._add(Preformatted(text))
 
-    def _open_break(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._words.append(_BREAK)
-
-    def _open_image(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_image(self, tag: str, attributes: HtmlAttributes) -> None:
         """Read the alternative text of an image of a formula, which is the only text of it."""
         text = attributes.get("alt", "")
         if text and _FORMULA_IMAGE.search(
@@ -477,16 +481,7 @@ class _Page:
         ):
             self._words.append(text)
 
-    def _open_label(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._words.append(" ")
-
-    def _open_quote(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._words.append('"')
-
-    def _close_quote(self, tag: str) -> None:
-        self._words.append('"')
-
-    def _open_script(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_script(self, tag: str, attributes: HtmlAttributes) -> None:
         self._script_starts.append(len(self._words))
 
     def _close_script(self, tag: str) -> None:
@@ -496,7 +491,7 @@ class _Page:
         text = "".join(self._words[start:])
         self._words[start:] = [write_script(text, raised=tag == "sup")]
 
-    def _open_math(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_math(self, tag: str, attributes: HtmlAttributes) -> None:
         self._formula, self._formula_depth = FormulaWriter(MATHML), 0
         self._formulas += 1
         self._formula_text = attributes.get("alttext", "")
@@ -507,13 +502,7 @@ class _Page:
             self._words += [_JOINT, text, _JOINT]
             self._formula = None
 
-    def _close_ruby_text(self, tag: str) -> None:
-        self._words.append(")")
-
-    def _open_ruby_text(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._words.append("(")
-
-    def _open_list(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_list(self, tag: str, attributes: HtmlAttributes) -> None:
         kind = _number_kind(attributes, "decimal") if tag == "ol" else "none"
         step = -1 if "reversed" in attributes else 1
         start = _number(attributes.get("start", ""))
@@ -531,7 +520,7 @@ class _Page:
             blocks = self._tables.pop().finish()
             self._add([closed.count_down(block) for block in blocks])
 
-    def _open_item(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_item(self, tag: str, attributes: HtmlAttributes) -> None:
         self._prefix = ""
         if self._lists:
             number = _number(attributes.get("value", ""))
@@ -540,7 +529,7 @@ class _Page:
     def _close_item(self, tag: str) -> None:
         self._prefix = ""
 
-    def _open_table(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_table(self, tag: str, attributes: HtmlAttributes) -> None:
         self._prefix = ""
         self._tables.append(
             TableFrame(attributes.get("role") in ("presentation", "none"))
@@ -551,11 +540,11 @@ class _Page:
             blocks = self._tables.pop().finish()
             self._add(blocks[0] if len(blocks) == 1 else blocks)
 
-    def _open_row(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_row(self, tag: str, attributes: HtmlAttributes) -> None:
         if self._tables:
             self._tables[-1].add_row()
 
-    def _open_row_group(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_row_group(self, tag: str, attributes: HtmlAttributes) -> None:
         if self._tables:
             self._tables[-1].open_group(tag)
 
@@ -563,7 +552,7 @@ class _Page:
         if self._tables:
             self._tables[-1].open_group("tbody")
 
-    def _open_cell(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def _open_cell(self, tag: str, attributes: HtmlAttributes) -> None:
         if not self._tables:
             return
         cell = Cell(
@@ -579,7 +568,7 @@ class _Page:
             self._tables[-1].cell = None
 
 
-_Opener: TypeAlias = Callable[[_Page, str, Mapping[str, str]], None]
+_Opener: TypeAlias = Callable[[_Page, str, HtmlAttributes], None]
 _Closer: TypeAlias = Callable[[_Page, str], None]
 _OPENERS: dict[str, _Opener] = {
     "title": _Page._open_title,
@@ -587,13 +576,9 @@ _OPENERS: dict[str, _Opener] = {
     "header": _Page._open_header,
     **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), _Page._open_heading),
     **dict.fromkeys(_PREFORMATTED, _Page._open_preformatted),
-    "text": _Page._open_label,
-    "br": _Page._open_break,
     "img": _Page._open_image,
-    "q": _Page._open_quote,
     **dict.fromkeys(_SCRIPTS, _Page._open_script),
     "math": _Page._open_math,
-    "rt": _Page._open_ruby_text,
     **dict.fromkeys(("ol", "ul", "menu", "dir"), _Page._open_list),
     "li": _Page._open_item,
     "table": _Page._open_table,
@@ -606,10 +591,8 @@ _CLOSERS: dict[str, _Closer] = {
     "svg": _Page._close_svg,
     "header": _Page._close_header,
     **dict.fromkeys(_PREFORMATTED, _Page._close_preformatted),
-    "q": _Page._close_quote,
     **dict.fromkeys(_SCRIPTS, _Page._close_script),
     "math": _Page._close_math,
-    "rt": _Page._close_ruby_text,
     **dict.fromkeys(("ol", "ul", "menu", "dir"), _Page._close_list),
     "li": _Page._close_item,
     "table": _Page._close_table,
@@ -651,7 +634,7 @@ def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"-?\d{1,9}", text) else None
 
 
-def _number_kind(attributes: Mapping[str, str], default: str) -> str:
+def _number_kind(attributes: HtmlAttributes, default: str) -> str:
     """Return how the items of a list are numbered: `decimal`, `none`, or as the element says."""
     style = _LIST_STYLE.search(attributes.get("style", "")[:1000].lower())
     name = style[1] if style else attributes.get("type", "")

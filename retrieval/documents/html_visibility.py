@@ -8,6 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import Enum, auto
+from typing import TypeAlias
+
+HtmlAttributes: TypeAlias = Mapping[str, str]
+"""Values by name, in lower case."""
 
 
 class Omission(Enum):
@@ -57,13 +61,13 @@ _ANCHOR = re.compile(
 )
 
 
-def is_content(tag: str, attributes: Mapping[str, str]) -> bool:
+def is_content(tag: str, attributes: HtmlAttributes) -> bool:
     """Tell whether an element holds the content of a page, so that headers in it are not those of the page."""
     return tag in _CONTENT or attributes.get("role") in _CONTENT
 
 
 def omission_of(
-    tag: str, attributes: Mapping[str, str], *, in_content: bool, labels: bool
+    tag: str, attributes: HtmlAttributes, *, in_content: bool, labels: bool
 ) -> Omission | None:
     """Return why an element is left out, or None if it is read.
 
@@ -96,11 +100,11 @@ def omission_of(
     return Omission.FURNITURE if _is_furniture(tag, attributes, in_content) else None
 
 
-def _is_formula(tag: str, attributes: Mapping[str, str]) -> bool:
+def _is_formula(tag: str, attributes: HtmlAttributes) -> bool:
     return tag == "script" and attributes.get("type", "").startswith("math/tex")
 
 
-def _is_hidden(tag: str, attributes: Mapping[str, str]) -> bool:
+def _is_hidden(tag: str, attributes: HtmlAttributes) -> bool:
     """Tell whether an attribute or an inline style hides an element. What a reader can unfold is not hidden."""
     if "hidden" in attributes:
         return (
@@ -118,7 +122,7 @@ def _is_hidden(tag: str, attributes: Mapping[str, str]) -> bool:
     )
 
 
-def is_struck(tag: str, attributes: Mapping[str, str]) -> bool:
+def is_struck(tag: str, attributes: HtmlAttributes) -> bool:
     """Tell whether an element or its inline style strikes its text through."""
     if "decoration" not in attributes.get("style", "").lower():
         return tag in _STRUCK
@@ -129,7 +133,7 @@ def is_struck(tag: str, attributes: Mapping[str, str]) -> bool:
     return "line-through" in decoration
 
 
-def _inline_style(attributes: Mapping[str, str]) -> dict[str, str]:
+def _inline_style(attributes: HtmlAttributes) -> dict[str, str]:
     """Return the properties of the inline style of an element."""
     style = attributes.get("style")
     if not style:
@@ -141,7 +145,7 @@ def _inline_style(attributes: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
-def _is_furniture(tag: str, attributes: Mapping[str, str], in_content: bool) -> bool:
+def _is_furniture(tag: str, attributes: HtmlAttributes, in_content: bool) -> bool:
     if tag in ("nav", "search"):
         return True
     if tag in _PAGE_FURNITURE and not in_content:

@@ -32,6 +32,7 @@ from selfrag.common.child_process import (
 )
 from selfrag.common.errors import UserError
 
+_PARTS = {"sections": Section, "skipped": Skipped, "sheets": Sheet}
 _MAX_IDLE = 2  # children that wait for further files
 _LARGE = 4 * MEBIBYTE
 _GZIP_RATIO = 8  # usual size of a packed file, unpacked
@@ -164,37 +165,13 @@ def _close_all(children: list[ChildProcess]) -> None:
         children.pop().close()
 
 
-def plain_document(document: Document) -> dict[str, Any]:
-    """Return a document as values for JSON."""
-    sections = [
-        [part.title, part.start, part.end, dict(part.metadata)]
-        for part in document.sections
-    ]
-    sheets = [asdict(sheet) for sheet in document.sheets]
-    return {
-        "text": document.text,
-        "sections": sections,
-        "tables": [[table.header, table.rows] for table in document.tables],
-        "pages": document.pages,
-        "skipped": [[part.what, part.why] for part in document.skipped],
-        "sheets": sheets,
-    }
-
-
 def _document_of(values: Mapping[str, Any]) -> Document:
-    tables: list[Table] = []
-    for header, rows in values["tables"]:
-        spans = tuple((start, end) for start, end in rows)
-        tables.append(Table(None if header is None else (header[0], header[1]), spans))
-    sheets = [Sheet(**sheet) for sheet in values["sheets"]]
-    return Document(
-        values["text"],
-        [
-            Section(title, start, end, metadata)
-            for title, start, end, metadata in values["sections"]
-        ],
-        tables,
-        pages=values["pages"],
-        skipped=[Skipped(what, why) for what, why in values["skipped"]],
-        sheets=sheets,
-    )
+    """Return a document of its values in JSON."""
+    fields = {name: values[name] for name in Document.__dataclass_fields__}
+    for name, kind in _PARTS.items():
+        fields[name] = [kind(**part) for part in values[name]]
+    fields["tables"] = []
+    for table in values["tables"]:
+        header = None if table["header"] is None else tuple(table["header"])
+        fields["tables"].append(Table(header, tuple(map(tuple, table["rows"]))))
+    return Document(**fields)

@@ -17,7 +17,7 @@ from retrieval.documents.document import (
     Skipped,
     Table,
 )
-from retrieval.sentences import Span
+from retrieval.sentences import Span, trim
 from selfrag.common.reading import read_whole
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[^\S\n]*\n")
@@ -233,11 +233,11 @@ def _pipe_tables(
             header, rows = None, []
         elif token.type == "thead_open":
             first, _ = _lines_span(starts, token.map)
-            header = _trim(
+            header = trim(
                 text, first, _lines_span(starts, (token.map[0], token.map[0] + 2))[1]
             )
         elif token.type == "tr_open" and header is not None and token.map is not None:
-            row = _trim(text, *_lines_span(starts, token.map))
+            row = trim(text, *_lines_span(starts, token.map))
             if row[0] >= header[1]:
                 rows.append(row)
         elif token.type == "table_close" and rows:
@@ -277,10 +277,10 @@ def _html_table(
 ) -> Table:
     """Return a table of HTML, given the offsets of its begin, its rows and its end."""
     ends = [*rows[1:], end]
-    spans = [_trim(text, start, stop) for start, stop in zip(rows, ends, strict=True)]
+    spans = [trim(text, start, stop) for start, stop in zip(rows, ends, strict=True)]
     if header_rows:
-        return Table(_trim(text, begin, ends[0]), tuple(spans[1:]))
-    return Table(None, (_trim(text, begin, ends[0]), *spans[1:]))
+        return Table(trim(text, begin, ends[0]), tuple(spans[1:]))
+    return Table(None, (trim(text, begin, ends[0]), *spans[1:]))
 
 
 def _without_overlap(tables: Sequence[Table]) -> list[Table]:
@@ -296,14 +296,6 @@ def _lines_span(starts: Sequence[int], lines: Sequence[int]) -> Span:
     """Return the offsets of lines, given the number of the first and of the one after the last."""
     first, after = (starts[min(line, len(starts) - 1)] for line in lines)
     return first, after
-
-
-def _trim(text: str, start: int, end: int) -> Span:
-    """Return a span without the white space around it."""
-    body = text[start:end]
-    return start + len(body) - len(body.lstrip()), end - (
-        len(body) - len(body.rstrip())
-    )
 
 
 def _line_starts(text: str) -> array[int]:

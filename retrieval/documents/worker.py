@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from retrieval.documents import document_format
 from retrieval.documents.document import Document, ReadingOptions
-from retrieval.documents.isolation import plain_document
 from selfrag.common.child_work import Replies, answer_requests, limit_time
 
 
@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def _answer(request: Mapping[str, Any], replies: Replies) -> Mapping[str, Any]:
-    return plain_document(_read(request, replies))
+    return asdict(_read(request, replies))
 
 
 def _read(request: Mapping[str, Any], replies: Replies) -> Document:

@@ -51,7 +51,6 @@ SYSTEMS = (
 """Systems of a board, unless others are named."""
 BEFOREHAND = ("selfrag", "selfrag-always")
 """Systems that are given passages, and do not search."""
-REFERENCE = "always"
 COSTS = ("requests", "prompt_tokens", "generated_tokens", "searches")
 DEVELOPMENT = "development"
 """Folder of the runs that settings are chosen by."""

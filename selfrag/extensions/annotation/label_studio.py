@@ -18,12 +18,13 @@ from typing import Any, TypeAlias
 
 from typing_extensions import TypedDict
 
-from selfrag.evaluation.intervals import kappa, mean
-from selfrag.evaluation.records import item_id
 from selfrag.interface import (
     Estimate,
     Role,
     UserError,
+    item_id,
+    kappa,
+    mean,
     read_json,
     read_jsonl,
     read_runs,

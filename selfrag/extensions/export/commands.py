@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.options import DataFolder
-from selfrag.interface import CommandResult, Replaced, check_free
+from selfrag.interface import CommandResult, DataFolder, Replaced, check_free
 
 
 def export(
@@ -28,9 +27,8 @@ def export(
         only: export this file only; repeatable
         seed: seed of the standard errors
     """
-    from selfrag.evaluation.comparison import run_folders
     from selfrag.extensions.export.inspect_logs import read_source, write_inspect
-    from selfrag.interface import read_run
+    from selfrag.interface import read_run, run_folders
 
     def check(path: Path) -> None:
         check_free(ctx, [path])

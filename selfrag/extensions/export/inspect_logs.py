@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.common.atomic import write_pieces
-from selfrag.evaluation.records import items_of
 from selfrag.interface import (
     Draws,
     Item,
     UserError,
     bootstrap,
     bounds_of,
+    items_of,
     ratio,
     read_jsonl,
     read_manifest,
     read_run,
     replace_surrogates,
+    write_pieces,
     writing,
 )
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from selfrag.extensions.granite.numbering import number_of
 from selfrag.extensions.granite.written_labels import (
@@ -47,6 +47,9 @@ from selfrag.judges.output import (
 )
 from selfrag.judges.sentences import judged_site, merged
 from selfrag.reflection.intrinsic_labels import CITED, in_set
+
+ReplyFindings: TypeAlias = tuple[tuple[Finding, ...], str | None]
+"""What a reply judges, and the text in it."""
 
 
 class Shape(StrEnum):
@@ -131,9 +134,7 @@ class BoundCodec(Teachable):
         return targets(self.binding, request, gold)
 
 
-def _word(
-    binding: Binding, output: ModelOutput
-) -> tuple[tuple[Finding, ...], str | None]:
+def _word(binding: Binding, output: ModelOutput) -> ReplyFindings:
     site = judged_site(binding.scope, output.request.state)
     likelihood = word_distribution(output, binding.written)
     return (_finding(binding, output, likelihood, site),), None
@@ -153,9 +154,7 @@ def _finding(
     )
 
 
-def _label(
-    binding: Binding, output: ModelOutput
-) -> tuple[tuple[Finding, ...], str | None]:
+def _label(binding: Binding, output: ModelOutput) -> ReplyFindings:
     site = judged_site(binding.scope, output.request.state)
     root = output.json.root
     for path, node in root.at(binding.path) if root is not None else ():
@@ -223,9 +222,7 @@ def _text_of(node: JsonNode | None, path: tuple[Any, ...]) -> str | None:
     return None
 
 
-def _sentences(
-    binding: Binding, output: ModelOutput
-) -> tuple[tuple[Finding, ...], str | None]:
+def _sentences(binding: Binding, output: ModelOutput) -> ReplyFindings:
     findings: dict[int, Finding] = {}
     for number, value, note in _records(binding, output):
         likelihood = None
@@ -249,9 +246,7 @@ def _in_order(output: ModelOutput, findings: dict[int, Finding]) -> tuple[Findin
     )
 
 
-def _citations(
-    binding: Binding, output: ModelOutput
-) -> tuple[tuple[Finding, ...], str | None]:
+def _citations(binding: Binding, output: ModelOutput) -> ReplyFindings:
     findings: dict[int, Finding] = {}
     for number, value, _ in _records(binding, output):
         site = output.request.sites[number]
@@ -293,9 +288,7 @@ def _sources(output: ModelOutput, numbers: Sequence[Any], sentence: int) -> list
     return list(sites.values())
 
 
-def _text(
-    binding: Binding, output: ModelOutput
-) -> tuple[tuple[Finding, ...], str | None]:
+def _text(binding: Binding, output: ModelOutput) -> ReplyFindings:
     text = read_text(output, binding.path)
     if binding.labels is None:
         return (), text
@@ -303,9 +296,7 @@ def _text(
     return (text_finding(output, text, binding.labels, site, binding.quiet),), text
 
 
-def _free(
-    binding: Binding, output: ModelOutput
-) -> tuple[tuple[Finding, ...], str | None]:
+def _free(binding: Binding, output: ModelOutput) -> ReplyFindings:
     return (), output.completion.text
 
 

@@ -14,14 +14,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from retrieval.corpus import Row
-from retrieval.encoders import EncoderCard, Template
-from retrieval.search import Ranking
-from retrieval.vectors import Matrix
-from retrieval.words import ANALYZER, WordAnalyzer
 from selfrag.interface import (
+    ANALYZER,
+    EncoderCard,
+    Matrix,
     Passage,
+    Ranking,
+    Row,
+    Template,
     UserError,
+    WordAnalyzer,
     check_choice,
     check_int,
     count_of,

@@ -12,10 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from retrieval.conditions import OPERATORS, Condition, parse_condition
-from retrieval.index import MODES, encoder_of
-from retrieval.remote import RemoteCard
-from retrieval.search import FUSED_ROWS, Fusion, Query, Ranking, different_texts
 from selfrag.extensions.milvus.collections import (
     MOST_ROWS,
     PREPARING,
@@ -23,14 +19,25 @@ from selfrag.extensions.milvus.collections import (
     literal,
 )
 from selfrag.interface import (
+    FUSED_ROWS,
+    MODES,
+    OPERATORS,
+    Condition,
     Encoder,
+    Fusion,
     IndexRetriever,
     Passage,
     Progress,
+    Query,
+    Ranking,
+    RemoteCard,
     UserError,
     check_choice,
+    different_texts,
+    encoder_of,
     live_blocks,
     open_parts,
+    parse_condition,
     require_vectors,
     user_path,
 )

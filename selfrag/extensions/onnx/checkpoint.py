@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.interface import EngineError, check_config, read_json
 
+WeightArray: TypeAlias = NDArray[np.float32]
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 """Values of `model_type` of models that the graph describes.
 
@@ -125,7 +126,7 @@ def _eos(directory: Path, config: Mapping[str, Any]) -> frozenset[int]:
 
 def rotary_table(
     facts: DecoderFacts,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[WeightArray, WeightArray]:
     """Return the cosines and sines of all positions, each [context, head_size / 2]."""
     size = facts.head_size
     frequencies = facts.rope_theta ** -(np.arange(0, size, 2) / size)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from selfrag.extensions.onnx.checkpoint import (
     DecoderFacts,
+    WeightArray,
     read_facts,
 )
 from selfrag.extensions.onnx.graph import Numbers, write_graph
@@ -143,7 +144,7 @@ def _memory() -> float:
 class StoredPrefix:
     """Keys and values of the first tokens of one sequence."""
 
-    values: NDArray[np.float32]  # [keys and values of each layer, heads, tokens, size]
+    values: WeightArray  # [keys and values of each layer, heads, tokens, size]
 
     def __len__(self) -> int:
         return int(self.values.shape[2])
@@ -159,7 +160,7 @@ class Sequences:
 
     def __init__(self, facts: DecoderFacts) -> None:
         self._facts = facts
-        self.arrays: list[NDArray[np.float32]] = []
+        self.arrays: list[WeightArray] = []
         self._reserve(1, ROOM)
 
     def _reserve(self, rows: int, room: int) -> None:
@@ -204,8 +205,8 @@ class Runner:
         self,
         ids: NDArray[np.int64],
         before: Sequence[int],
-        sequences: Sequence[NDArray[np.float32]],
-    ) -> NDArray[np.float32]:
+        sequences: Sequence[WeightArray],
+    ) -> WeightArray:
         """Return the log-probabilities behind the last token of each row, [rows, vocabulary].
 
         Args:
@@ -316,7 +317,7 @@ class OnnxEngine(BatchingEngine):
             stored = self._sequences.copy(spare, len(prefix.ids))
             self._prefixes.put(None, prefix.ids, stored)
 
-    def _compute(self, ids: tuple[int, ...]) -> tuple[NDArray[np.float32], int]:
+    def _compute(self, ids: tuple[int, ...]) -> tuple[WeightArray, int]:
         """Compute a prompt into the first row that is free.
 
         Returns:
@@ -392,7 +393,7 @@ class OnnxEngine(BatchingEngine):
         return self._runner
 
 
-def choose(rows: Sequence[RunningRequest], logprobs: NDArray[np.float32]) -> None:
+def choose(rows: Sequence[RunningRequest], logprobs: WeightArray) -> None:
     """Append the most probable allowed id to every row; `logprobs` is [rows, vocabulary]."""
     best = logprobs.argmax(axis=1)
     for index, row in enumerate(rows):

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.extensions.onnx.checkpoint import DecoderFacts, rotary_table
+from selfrag.extensions.onnx.checkpoint import DecoderFacts, WeightArray, rotary_table
 from selfrag.extensions.onnx.rotation import EMBEDDING, RotatedWeights
 from selfrag.interface import GraphWriter, TensorFiles, open_session
 
@@ -184,7 +184,7 @@ class _DecoderGraph:
             self._graph.node("Reshape", [f"{name}_normed", "channels"], f"{name}_even")
         return [f"q_{layer}_even", f"k_{layer}_even", f"v_{layer}"]
 
-    def _output(self, embedding: NDArray[np.float32]) -> None:
+    def _output(self, embedding: WeightArray) -> None:
         """Compute the log-probabilities behind the tokens that are asked for."""
         facts = self._facts
         width = np.array([-1, embedding.shape[1]], dtype=np.int64)
@@ -210,7 +210,7 @@ class _DecoderGraph:
             epsilon=self._facts.epsilon,
         )
 
-    def _linear(self, source: str, matrix: NDArray[np.float32], target: str) -> None:
+    def _linear(self, source: str, matrix: WeightArray, target: str) -> None:
         """Multiply by a matrix [new width, width]."""
         graph = self._graph
         if self._rotated is None:
@@ -247,9 +247,7 @@ class _DecoderGraph:
         return self._graph.constant(name, self._weights.float32(name))
 
 
-def to_int8(
-    matrix: NDArray[np.float32], largest: int
-) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def to_int8(matrix: WeightArray, largest: int) -> tuple[NDArray[np.int8], WeightArray]:
     """Return codes up to the largest one, [rows, width], and a scale for each row."""
     most = np.abs(matrix).max(axis=1)
     scales = np.where(most > 0, most / largest, 1).astype(np.float32)

@@ -12,9 +12,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from selfrag.extensions.onnx.checkpoint import DecoderFacts
+from selfrag.extensions.onnx.checkpoint import DecoderFacts, WeightArray
 from selfrag.interface import TensorFiles
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -30,7 +29,7 @@ _NORMS = {
 """The norm that a matrix of a layer reads."""
 
 
-def orthogonal(size: int) -> NDArray[np.float32]:
+def orthogonal(size: int) -> WeightArray:
     """Return an orthogonal matrix [size, size]: of Hadamard for a power of two, so that all its numbers are as large.
 
     The signs of its rows, and the matrices of other sizes, are drawn at random, always the same.
@@ -46,9 +45,7 @@ def orthogonal(size: int) -> NDArray[np.float32]:
     return matrix.astype(np.float32)
 
 
-def rotate_blocks(
-    values: NDArray[np.float32], matrix: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def rotate_blocks(values: WeightArray, matrix: WeightArray) -> WeightArray:
     """Multiply each block of the last axis by a matrix [block, block]."""
     blocks = values.reshape(*values.shape[:-1], -1, len(matrix))
     return (blocks @ matrix).reshape(values.shape)
@@ -75,7 +72,7 @@ class RotatedWeights:
     def __contains__(self, name: str) -> bool:
         return name in self._weights
 
-    def float32(self, name: str) -> NDArray[np.float32]:
+    def float32(self, name: str) -> WeightArray:
         """Return the weights of this name, in the layout of the checkpoint."""
         module, _, what = name.rpartition(".")
         part, _, kind = module.rpartition(".")
@@ -108,7 +105,7 @@ class RotatedWeights:
             return None
         return f"{part.rpartition('.')[0]}.{_NORMS[kind]}.weight"
 
-    def _rotate(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _rotate(self, values: WeightArray) -> WeightArray:
         """Multiply the last axis by the Kronecker product of two orthogonal matrices."""
         blocks = rotate_blocks(values, self._narrow)
         blocks = blocks.reshape(*values.shape[:-1], len(self._wide), -1)

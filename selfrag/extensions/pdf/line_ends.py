@@ -31,25 +31,8 @@ UNSPACED = re.compile(
 """Characters of scripts that are written without spaces: Chinese, Japanese, Thai, Lao, Tibetan, Burmese, Khmer."""
 _KEEPS_HYPHEN = frozenset(("well", "self"))
 """First parts that nearly always keep their hyphen."""
-_CONJUNCTIONS = frozenset(
-    (
-        "and",
-        "or",
-        "to",
-        "und",
-        "oder",
-        "bis",
-        "sowie",
-        "et",
-        "ou",
-        "y",
-        "o",
-        "e",
-        "en",
-        "of",
-        "och",
-    )
-)
+_CONJUNCTIONS_NAMES = "and or to und oder bis sowie et ou y o e en of och"
+_CONJUNCTIONS = frozenset(_CONJUNCTIONS_NAMES.split())
 """Words after a hyphen that stands for a part left out, as in `pre- and post-war`."""
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, NamedTuple, get_args
 
-from selfrag.common.untrusted import unmarked
 from selfrag.interface import (
     ROOT,
     Action,
@@ -50,6 +49,7 @@ from selfrag.interface import (
     geometric_mean,
     segments_of,
     unknown_name,
+    unmarked,
 )
 
 NO_MORE = "The maximum search limit is exceeded. You are not allowed to search."

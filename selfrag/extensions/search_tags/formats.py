@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.evaluation.systems import PROTOCOL
 from selfrag.extensions.search_tags.decoder import Budget, Searcher
 from selfrag.extensions.search_tags.model import SearchTagModel
 from selfrag.extensions.search_tags.served import ServedSearchTags
 from selfrag.extensions.search_tags.system import Searching
-from selfrag.interface import UserError
+from selfrag.interface import PROTOCOL, UserError
 
 
 @dataclass(frozen=True, slots=True)

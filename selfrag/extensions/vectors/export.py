@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from retrieval.corpus import Corpus
-from retrieval.parquet import VECTOR
 from selfrag.interface import (
+    VECTOR,
+    Corpus,
     live_blocks,
     open_parts,
     require_vectors,

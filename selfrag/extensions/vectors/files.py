@@ -17,15 +17,23 @@ from typing import IO, Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.corpus import Corpus
-from retrieval.parquet import read_vector_blocks, read_vector_size
-from retrieval.vectors import NPY_ERRORS, Matrix, as_float32
-from selfrag.common.reading import regular_file
-from selfrag.interface import UserError, count_of
+from selfrag.interface import (
+    NPY_ERRORS,
+    Corpus,
+    Matrix,
+    UserError,
+    as_float32,
+    count_of,
+    read_vector_blocks,
+    read_vector_size,
+    regular_file,
+)
 
 BLOCK = 1_024
 """Vectors in memory at once."""
 PassageIds: TypeAlias = list[str]
+VectorBlocks: TypeAlias = Iterator[tuple[PassageIds | None, NDArray[Any]]]
+"""Vectors [n, d] with their ids, where a file has ids."""
 
 
 class _Span(NamedTuple):
@@ -138,7 +146,7 @@ class _Source:
     rows: int  # vectors in it
     dim: int  # length of one
     # from a row on, vectors [n, d] with their ids, where the file has ids
-    blocks: Callable[[int], Iterator[tuple[PassageIds | None, NDArray[Any]]]]
+    blocks: Callable[[int], VectorBlocks]
 
 
 def _shard(path: Path) -> _Source:
@@ -174,9 +182,7 @@ def _shard(path: Path) -> _Source:
     return _Source(path, shape[0], shape[1], lambda start: _cut(names, matrix, start))
 
 
-def _cut(
-    ids: PassageIds | None, matrix: NDArray[Any], start: int
-) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
+def _cut(ids: PassageIds | None, matrix: NDArray[Any], start: int) -> VectorBlocks:
     for row in range(start, len(matrix), BLOCK):
         part = slice(row, row + BLOCK)
         yield None if ids is None else ids[part], matrix[part]
@@ -201,9 +207,7 @@ def _parquet(path: Path) -> _Source:
     return _Source(path, rows, dim, partial(_parquet_blocks, path))
 
 
-def _parquet_blocks(
-    path: Path, start: int
-) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
+def _parquet_blocks(path: Path, start: int) -> VectorBlocks:
     for block in read_vector_blocks(path, start):
         yield block.ids, block.vectors
 
@@ -304,7 +308,7 @@ def _opened(path: Path) -> _Source:
     return {".npy": _npy, ".parquet": _parquet}.get(path.suffix.lower(), _shard)(path)
 
 
-def _blocks(path: Path, start: int) -> Iterator[tuple[PassageIds | None, NDArray[Any]]]:
+def _blocks(path: Path, start: int) -> VectorBlocks:
     """Return the vectors of a file from a row on; the size of a Parquet file is not asked for again."""
     if path.suffix.lower() == ".parquet":
         return _parquet_blocks(path, start)

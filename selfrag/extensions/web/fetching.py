@@ -7,11 +7,11 @@ checked it. The size of a reply is bounded by `retrieval.content`.
 from __future__ import annotations
 
 import ipaddress
+import math
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -119,7 +119,7 @@ class _Backend(httpcore.NetworkBackend):
         raise failure
 
 
-class BoundedTransport(httpx.BaseTransport):
+class BoundedTransport(httpx.HTTPTransport):
     """A transport of `httpx.Client` in which each request ends after so many seconds in all.
 
     `extensions={"until": moment}` of a request sets an earlier end, in seconds of `time.monotonic`.
@@ -133,11 +133,13 @@ class BoundedTransport(httpx.BaseTransport):
     def __init__(
         self, seconds: float, *, public: bool = False, address: str = ""
     ) -> None:
+        context = httpx.create_ssl_context()
+        super().__init__(verify=context)
         self._seconds = seconds
         backend = _Backend(public=public)
-        context = httpx.create_ssl_context()
         proxy = None if public else _proxy(address)
-        self._pool: httpcore.ConnectionPool = (
+        # httpx has no way to name a backend
+        self._pool = (
             httpcore.ConnectionPool(context, network_backend=backend)
             if proxy is None
             else httpcore.HTTPProxy(proxy, ssl_context=context, network_backend=backend)
@@ -145,68 +147,12 @@ class BoundedTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request of `httpx`."""
-        until = min(
-            time.monotonic() + self._seconds,
-            request.extensions.get("until", float("inf")),
-        )
-        moments = {
-            "connect": until,
-            "read": until,
-            "write": until,
-            "pool": self._seconds,
-        }
-        url = request.url
-        sent = httpcore.Request(
-            method=request.method,
-            url=httpcore.URL(
-                scheme=url.raw_scheme,
-                host=url.raw_host,
-                port=url.port,
-                target=url.raw_path,
-            ),
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions={"timeout": moments},
-        )
-        with _errors_of_httpx():
-            reply = self._pool.handle_request(sent)
-        return httpx.Response(
-            reply.status, headers=reply.headers, stream=_Body(reply.stream)
-        )
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._pool.close()
-
-
-class _Body(httpx.SyncByteStream):
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[bytes]:
-        with _errors_of_httpx():
-            yield from self._stream
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-@contextmanager
-def _errors_of_httpx() -> Iterator[None]:
-    """Raise the errors of httpcore as those of the same names of httpx."""
-    try:
-        yield
-    except (
-        httpcore.TimeoutException,
-        httpcore.NetworkError,
-        httpcore.ProtocolError,
-        httpcore.ProxyError,
-        httpcore.UnsupportedProtocol,
-        httpcore.ConnectionNotAvailable,
-    ) as error:
-        raise getattr(httpx, type(error).__name__, httpx.TransportError)(
-            str(error)
-        ) from error
+        until = request.extensions.get("until", math.inf)
+        until = min(time.monotonic() + self._seconds, until)
+        moments = dict.fromkeys(("connect", "read", "write"), until)
+        timeout = {**moments, "pool": self._seconds}
+        request.extensions = {**request.extensions, "timeout": timeout}
+        return super().handle_request(request)
 
 
 def _left(until: float | None) -> float | None:

@@ -24,21 +24,22 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 
-from retrieval.content import ENCODINGS, Content
-from retrieval.documents.isolation import IsolatedReader
-from retrieval.readers import read_document
-from retrieval.splitting import Splitting
 from selfrag.extensions.web.fetching import BoundedTransport
 from selfrag.interface import (
+    ENCODINGS,
+    Content,
+    IsolatedReader,
     Passage,
     ReadingOptions,
     SentenceFinder,
+    Splitting,
     UserError,
     check_float,
     check_int,
     check_url,
     count_of,
     cut,
+    read_document,
     sentence_finder,
 )
 
@@ -139,12 +140,13 @@ class RemoteRetriever:
             )
         check_float("timeout", timeout, above=True)
         self._client, self._url = _client(url, timeout, headers or {})
-        options = dict(parse_qsl(urlsplit(url).query))
-        self._elser = {"field": "ml.tokens", "inference_id": ELSER}
         if self._kind == "_search":
             self._url = self._url.partition("?")[0]
-            self._elser["field"] = options.get("field", "ml.tokens")
-            self._elser["inference_id"] = options.get("model", ELSER)
+        options = dict(parse_qsl(urlsplit(url).query))
+        self._elser = {
+            "field": options.get("field", "ml.tokens"),
+            "inference_id": options.get("model", ELSER),
+        }
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """Return for each query up to `k` passages, in the order of the server.
@@ -184,9 +186,7 @@ class RemoteRetriever:
             source = hit.get("_source") if isinstance(hit, dict) else None
             if not isinstance(source, dict) or not isinstance(source.get("text"), str):
                 raise UserError(f"{self._shown} answered a hit without a text")
-            title, score = str(source.get("title") or ""), hit.get("_score")
-            if not isinstance(score, int | float):
-                score = None
+            title, score = str(source.get("title") or ""), _number(hit.get("_score"))
             passages.append(
                 Passage(str(hit.get("_id", "")), source["text"], title, score)
             )
@@ -207,14 +207,16 @@ class RemoteRetriever:
         if not isinstance(contents, str):
             raise UserError(f"{self._shown} answered a passage without contents")
         title, newline, text = contents.partition("\n")
-        score = hit.get("score")
-        if not isinstance(score, int | float):
-            score = None
+        score = _number(hit.get("score"))
         identifier = str(document.get("id", contents[:80]))
         if not newline:
             return Passage(identifier, contents, "", score)
         title = title.strip().removeprefix('"').removesuffix('"')
         return Passage(identifier, text, title, score)
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None
 
 
 def _is_list_of(kind: type, value: object) -> bool:

@@ -12,22 +12,11 @@ from selfrag.interface import format_number
 BULLET = "•"
 MAX_LEVEL = 8
 _LONGEST_LABEL = 100  # characters
-_ELEMENTS = frozenset(
-    (
-        "w:abstractNum",
-        "w:num",
-        "w:numStyleLink",
-        "w:lvlOverride",
-        "w:abstractNumId",
-        "w:startOverride",
-        "w:lvl",
-        "w:start",
-        "w:numFmt",
-        "w:lvlText",
-        "w:isLgl",
-        "w:lvlRestart",
-    )
+_ELEMENTS_NAMES = (
+    "w:abstractNum w:num w:numStyleLink w:lvlOverride w:abstractNumId w:startOverride "
+    "w:lvl w:start w:numFmt w:lvlText w:isLgl w:lvlRestart"
 )
+_ELEMENTS = frozenset(_ELEMENTS_NAMES.split())
 
 
 @dataclass(slots=True)

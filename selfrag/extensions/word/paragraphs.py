@@ -12,6 +12,8 @@ from selfrag.extensions.word.state import OpenParagraph
 from selfrag.extensions.word.styles import BODY_LEVEL
 from selfrag.extensions.word.text import StoryText
 
+_PROPERTIES = ("w:pStyle", "w:outlineLvl", "w:framePr", "w:numId", "w:ilvl")
+
 
 class ParagraphReader:
     """Reads paragraphs and their properties.
@@ -35,11 +37,7 @@ class ParagraphReader:
         self.starts: Mapping[str, Callable[[Attributes], None]] = {
             "w:p": self._start_paragraph,
             "a:p": self._start_paragraph,
-            "w:pStyle": self._paragraph_style,
-            "w:outlineLvl": self._outline_level,
-            "w:framePr": self._frame,
-            "w:numId": self._list_id,
-            "w:ilvl": self._list_level,
+            **dict.fromkeys(_PROPERTIES, self._set_property),
         }
         self.ends: Mapping[str, Callable[[], None]] = {
             "w:p": self._end_paragraph,
@@ -104,24 +102,20 @@ class ParagraphReader:
             level = paragraph.numbering_level
         return self._numbering.next_label(list_id, level or 0)
 
-    def _paragraph_style(self, attributes: Attributes) -> None:
-        if self._text.paragraphs and self._text.path[-2:-1] == ["w:pPr"]:
-            self._text.paragraphs[-1].style = attributes.get("w:val", "")
-
-    def _outline_level(self, attributes: Attributes) -> None:
-        if self._text.paragraphs and self._text.path[-2:-1] == ["w:pPr"]:
-            self._text.paragraphs[-1].outline_level = number(
-                attributes.get("w:val"), BODY_LEVEL
-            )
-
-    def _frame(self, attributes: Attributes) -> None:
-        if self._text.paragraphs and attributes.get("w:dropCap", "none") != "none":
-            self._text.paragraphs[-1].joins_next = True
-
-    def _list_id(self, attributes: Attributes) -> None:
-        if self._text.paragraphs and self._text.path[-3:-1] == ["w:pPr", "w:numPr"]:
-            self._text.paragraphs[-1].numbering = attributes.get("w:val", "")
-
-    def _list_level(self, attributes: Attributes) -> None:
-        if self._text.paragraphs and self._text.path[-3:-1] == ["w:pPr", "w:numPr"]:
-            self._text.paragraphs[-1].numbering_level = number(attributes.get("w:val"))
+    def _set_property(self, attributes: Attributes) -> None:
+        """Set a property of the open paragraph."""
+        if not self._text.paragraphs:
+            return
+        paragraph, value = self._text.paragraphs[-1], attributes.get("w:val", "")
+        match self._text.path[-3:]:
+            case [_, "w:pPr", "w:pStyle"]:
+                paragraph.style = value
+            case [_, "w:pPr", "w:outlineLvl"]:
+                paragraph.outline_level = number(value, BODY_LEVEL)
+            case ["w:pPr", "w:numPr", "w:numId"]:
+                paragraph.numbering = value
+            case ["w:pPr", "w:numPr", "w:ilvl"]:
+                paragraph.numbering_level = number(value)
+            case [*_, "w:framePr"]:
+                if attributes.get("w:dropCap", "none") != "none":
+                    paragraph.joins_next = True

@@ -37,24 +37,21 @@ class PictureReader:
         self._in_object = 0
         self.starts: Mapping[str, Callable[[Attributes], None]] = {
             "wp:docPr": self._describe,
-            "v:shape": self._describe_shape,
+            "v:shape": self._describe,
             "a:blip": self._picture,
             "v:imagedata": self._picture,
             "v:textpath": self._text_path,
             "w:object": self._start_object,
-            "w:altChunk": self._alternative_file,
-            "w:subDoc": self._alternative_file,
-            "w:commentReference": self._comment,
-            "dgm:relIds": self._diagram,
-            "c:chart": self._chart,
+            "w:altChunk": lambda _: text.leave_out("inserted files"),
+            "w:subDoc": lambda _: text.leave_out("inserted files"),
+            "w:commentReference": lambda _: text.leave_out("comments"),
+            "dgm:relIds": self._read_linked,
+            "c:chart": self._read_linked,
         }
         self.ends: Mapping[str, Callable[[], None]] = {"w:object": self._end_object}
 
     def _describe(self, attributes: Attributes) -> None:
-        self._description = attributes.get("descr", "")
-
-    def _describe_shape(self, attributes: Attributes) -> None:
-        self._description = attributes.get("alt", "")
+        self._description = attributes.get("descr") or attributes.get("alt", "")
 
     def _picture(self, attributes: Attributes) -> None:
         description, self._description = self._description.strip(), ""
@@ -79,19 +76,9 @@ class PictureReader:
     def _end_object(self) -> None:
         self._in_object = max(0, self._in_object - 1)
 
-    def _alternative_file(self, attributes: Attributes) -> None:
-        self._text.leave_out("inserted files")
-
-    def _comment(self, attributes: Attributes) -> None:
-        self._text.leave_out("comments")
-
-    def _diagram(self, attributes: Attributes) -> None:
-        self._read_linked(attributes.get("r:dm", ""))
-
-    def _chart(self, attributes: Attributes) -> None:
-        self._read_linked(attributes.get("r:id", ""))
-
-    def _read_linked(self, relationship: str) -> None:
+    def _read_linked(self, attributes: Attributes) -> None:
+        """Read a diagram or a chart."""
+        relationship = attributes.get("r:dm") or attributes.get("r:id", "")
         if not relationship or self._text.is_hidden():
             return
         for block in self._linked(relationship):

@@ -10,6 +10,10 @@ from selfrag.extensions.word.state import OpenRun
 from selfrag.extensions.word.symbols import symbol_text
 from selfrag.extensions.word.text import StoryText
 
+_PROPERTIES = (
+    *("w:rStyle", "w:vanish", "w:vertAlign", "w:position"),
+    *("w:strike", "w:dstrike", "w:rFonts"),
+)
 _SHIFTS = {"superscript": 1, "subscript": -1}
 _LEAST_SHIFT = 4  # half points by which text is raised or lowered
 
@@ -31,18 +35,12 @@ class RunReader:
         self._ruby_texts: list[str] = []
         self.starts: Mapping[str, Callable[[Attributes], None]] = {
             "w:r": self._start_run,
-            "w:rStyle": self._run_style,
-            "w:vanish": self._vanish,
-            "w:vertAlign": self._raise,
-            "w:position": self._position,
-            "w:strike": self._strike,
-            "w:dstrike": self._strike,
-            "w:rFonts": self._font,
+            **dict.fromkeys(_PROPERTIES, self._set_property),
             "w:tab": self._tab,
             "w:ptab": self._tab,
-            "w:br": self._break,
-            "w:cr": self._break,
-            "w:noBreakHyphen": self._hyphen,
+            "w:br": lambda _: text.write("\n"),
+            "w:cr": lambda _: text.write("\n"),
+            "w:noBreakHyphen": lambda _: text.write("-"),
             "w:sym": self._symbol,
             "w:rt": self._start_ruby_text,
         }
@@ -62,53 +60,29 @@ class RunReader:
         if self._text.runs:
             self._text.runs.pop()
 
-    def _run_properties(self) -> OpenRun | None:
-        """Return the run whose properties are being read, None where they are those of something else."""
+    def _set_property(self, attributes: Attributes) -> None:
+        """Set a property of the open run, unless it is one of something else."""
         path = self._text.path
-        if self._text.runs and path[-2] == "w:rPr" and path[-3] == "w:r":
-            return self._text.runs[-1]
-        return None
-
-    def _run_style(self, attributes: Attributes) -> None:
-        run = self._run_properties()
-        if run is not None:
-            run.style = attributes.get("w:val", "")
-
-    def _vanish(self, attributes: Attributes) -> None:
-        run = self._run_properties()
-        if run is not None:
-            run.hidden = run.hidden or is_on(attributes)
-
-    def _raise(self, attributes: Attributes) -> None:
-        run = self._run_properties()
-        if run is not None:
-            run.shift = _SHIFTS.get(attributes.get("w:val", ""), 0)
-
-    def _position(self, attributes: Attributes) -> None:
-        run = self._run_properties()
-        height = number(attributes.get("w:val"))
-        if run is not None and abs(height) >= _LEAST_SHIFT:
-            run.shift = height
-
-    def _strike(self, attributes: Attributes) -> None:
-        run = self._run_properties()
-        if run is not None:
-            run.struck = is_on(attributes)
-
-    def _font(self, attributes: Attributes) -> None:
-        run = self._run_properties()
-        if run is not None:
-            run.font = attributes.get("w:ascii") or attributes.get("w:hAnsi") or ""
+        if not self._text.runs or path[-3:-1] != ["w:r", "w:rPr"]:
+            return
+        run, value = self._text.runs[-1], attributes.get("w:val", "")
+        match path[-1]:
+            case "w:rStyle":
+                run.style = value
+            case "w:vanish":
+                run.hidden = run.hidden or is_on(attributes)
+            case "w:vertAlign":
+                run.shift = _SHIFTS.get(value, 0)
+            case "w:position" if abs(number(value)) >= _LEAST_SHIFT:
+                run.shift = number(value)
+            case "w:strike" | "w:dstrike":
+                run.struck = is_on(attributes)
+            case "w:rFonts":
+                run.font = attributes.get("w:ascii") or attributes.get("w:hAnsi") or ""
 
     def _tab(self, attributes: Attributes) -> None:
         if self._text.path[-2:-1] != ["w:tabs"]:
             self._text.write("\t")
-
-    def _break(self, attributes: Attributes) -> None:
-        self._text.write("\n")
-
-    def _hyphen(self, attributes: Attributes) -> None:
-        self._text.write("-")
 
     def _symbol(self, attributes: Attributes) -> None:
         code = attributes.get("w:char", "")

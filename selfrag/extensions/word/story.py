@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from selfrag.extensions.word.blocks import (
     TableBlock,
@@ -29,25 +30,12 @@ from selfrag.extensions.word.styles import Styles
 from selfrag.extensions.word.tables import TABLE_PROPERTIES, TableStack
 from selfrag.extensions.word.text import MAX_NESTING, StoryText
 
-_LEFT_OUT = frozenset(
-    (
-        "w:del",
-        "w:moveFrom",
-        "w:delText",
-        "w:delInstrText",
-        "w:sdtPr",
-        "w:sectPrChange",
-        "w:pPrChange",
-        "w:rPrChange",
-        "w:tblPrChange",
-        "w:trPrChange",
-        "w:tcPrChange",
-        "w:tblGridChange",
-        "w:numberingChange",
-        "w:rubyPr",
-        "w:tblPrExChange",
-    )
+_LEFT_OUT_NAMES = (
+    "w:del w:moveFrom w:delText w:delInstrText w:sdtPr w:sectPrChange w:pPrChange "
+    "w:rPrChange w:tblPrChange w:trPrChange w:tcPrChange w:tblGridChange "
+    "w:numberingChange w:rubyPr w:tblPrExChange"
 )
+_LEFT_OUT = frozenset(_LEFT_OUT_NAMES.split())
 """Elements that are left out with all that stands in them: deletions, former properties, settings of controls."""
 _TEXT = frozenset(("w:t", "m:t", "a:t"))
 
@@ -94,12 +82,12 @@ class Story(XmlHandler):
             "w:tbl": self._start_table,
             "w:tc": self._start_cell,
             "w:txbxContent": self._start_box,
-            "w:footnote": self._start_footnote,
-            "w:endnote": self._start_endnote,
+            "w:footnote": partial(self._start_note, "footnote"),
+            "w:endnote": partial(self._start_note, "endnote"),
             "w:fldChar": self._field_mark,
             "w:fldSimple": self._start_simple_field,
-            "w:footnoteReference": self._footnote,
-            "w:endnoteReference": self._endnote,
+            "w:footnoteReference": partial(self._add_note, "footnote"),
+            "w:endnoteReference": partial(self._add_note, "endnote"),
             "mc:AlternateContent": self._start_alternatives,
             "mc:Choice": self._start_choice,
             "mc:Fallback": self._start_choice,
@@ -111,7 +99,7 @@ class Story(XmlHandler):
             "w:txbxContent": self._end_box,
             "w:footnote": self._end_note,
             "w:endnote": self._end_note,
-            "w:fldSimple": self._end_simple_field,
+            "w:fldSimple": self._text.fields.end,
             "w:ffData": self._end_form,
             "mc:AlternateContent": self._end_alternatives,
             "mc:Choice": self._end_choice,
@@ -209,9 +197,6 @@ class Story(XmlHandler):
         self._text.fields.add_instruction(attributes.get("w:instr", ""))
         self._text.fields.separate()
 
-    def _end_simple_field(self) -> None:
-        self._text.fields.end()
-
     def _form_setting(self, attributes: Attributes) -> None:
         if "w:ffData" in self.path[-3:]:
             values = self._form.setdefault(self.path[-1], [])
@@ -272,12 +257,6 @@ class Story(XmlHandler):
         for block in blocks:
             self._text.emit(block)
 
-    def _start_footnote(self, attributes: Attributes) -> None:
-        self._start_note("footnote", attributes)
-
-    def _start_endnote(self, attributes: Attributes) -> None:
-        self._start_note("endnote", attributes)
-
     def _start_note(self, kind: str, attributes: Attributes) -> None:
         blocks: list[WordBlock] = []
         self._notes[kind, attributes.get("w:id", "")] = blocks
@@ -288,12 +267,6 @@ class Story(XmlHandler):
         self._text.close_fields(0)
         if len(self._text.sinks) > 1:
             self._text.sinks.pop()
-
-    def _footnote(self, attributes: Attributes) -> None:
-        self._add_note("footnote", attributes)
-
-    def _endnote(self, attributes: Attributes) -> None:
-        self._add_note("endnote", attributes)
 
     def _add_note(self, kind: str, attributes: Attributes) -> None:
         """Hand on a note after the paragraph that refers to it; in a cell, in parentheses."""
