@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -52,6 +52,10 @@ class EncoderSettings:
         check_choice("pooling", self.pooling, _POOLINGS.values())
         if self.max_tokens is not None:
             check_int("max_tokens", self.max_tokens)
+
+    def limited(self, limit: int) -> EncoderSettings:
+        """Return the settings with at most so many tokens."""
+        return replace(self, max_tokens=int(min(self.max_tokens or limit, limit)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias
@@ -171,11 +170,26 @@ class TokenEncoder(ABC):
     """
 
     card: EncoderCard
+    _settings: EncoderSettings
 
     def __init__(self, batch_tokens: int) -> None:
         self._batch_tokens = batch_tokens
         self._lock = Lock()
         self.long_texts = 0
+
+    def _describe(self, place: str, mark: str, dim: int, precision: str) -> None:
+        """Make the card, given where the encoder is, its fingerprint and what it computes."""
+        settings = self._settings
+        self.card = EncoderCard(
+            short_name(place),
+            mark,
+            dim,
+            settings.pooling,
+            settings.normalize,
+            settings.max_tokens,
+            place,
+            precision,
+        )
 
     @abstractmethod
     def _forward(self, ids: TextTokens) -> Matrix:
@@ -261,7 +275,6 @@ class TransformerEncoder(TokenEncoder):
         source: a model directory, or a name on the hub.
         settings: pooling, normalisation and length; None takes what the directory states (mean pooling without
             normalisation where it states nothing, which is right for Contriever).
-        name: what messages call it; the last two parts of the source by default.
         options: fields of `EncoderOptions`.
 
     Raises:
@@ -273,7 +286,6 @@ class TransformerEncoder(TokenEncoder):
         source: str | Path,
         *,
         settings: EncoderSettings | None = None,
-        name: str | None = None,
         **options: Any,
     ) -> None:
         chosen = EncoderOptions(**options).resolve()
@@ -286,22 +298,13 @@ class TransformerEncoder(TokenEncoder):
             positions = (
                 getattr(self._model.config, "max_position_embeddings", None) or 512
             )
-            limit = int(min(self._tokenizer.model_max_length, positions))
-            self._settings = replace(
-                settings, max_tokens=min(settings.max_tokens or limit, limit)
+            limit = min(self._tokenizer.model_max_length, positions)
+            self._settings = settings.limited(limit)
+            fingerprint = parameters_fingerprint(
+                self._model, self._tokenizer, repr(self._settings)
             )
-            self.card = EncoderCard(
-                name=name or short_name(place),
-                fingerprint=parameters_fingerprint(
-                    self._model, self._tokenizer, repr(self._settings)
-                ),
-                dim=self._model.config.hidden_size,
-                pooling=self._settings.pooling,
-                normalized=self._settings.normalize,
-                max_tokens=self._settings.max_tokens,
-                source=place,
-                precision=chosen.precision,
-            )
+            dim = self._model.config.hidden_size
+            self._describe(place, fingerprint, dim, chosen.precision)
             _place(self._model, chosen)
             _check_encoder(self, self._token_ids)
 
@@ -369,23 +372,14 @@ class OnnxEncoder(TokenEncoder):
             self._core.no_padding()
             self._filler = tokenizer.pad_token_id or 0
             limit = min(tokenizer.model_max_length, config["max_position_embeddings"])
-            most = min(settings.max_tokens or limit, limit)
-            settings = replace(settings, max_tokens=most)
-            self._settings = settings
+            self._settings = settings.limited(limit)
             probe_ids = self._core.encode(PROBE).ids
-            self.card = EncoderCard(
-                name=short_name(place),
-                fingerprint=weights_fingerprint(
-                    self._runner.parameters, probe_ids, repr(settings)
-                ),
-                dim=config["hidden_size"],
-                pooling=settings.pooling,
-                normalized=settings.normalize,
-                max_tokens=most,
-                source=place,
+            fingerprint = weights_fingerprint(
+                self._runner.parameters, probe_ids, repr(self._settings)
             )
+            self._describe(place, fingerprint, config["hidden_size"], "float32")
             self._runner.parameters.clear()
-            self._core.enable_truncation(most)
+            self._core.enable_truncation(self._settings.max_tokens or limit)
             _check_encoder(self, self._token_ids)
 
     def _run_batches(self, work: BatchWork, batches: Sequence[list[int]]) -> None:
@@ -417,9 +411,7 @@ class SentenceTransformerEncoder:
     Its arguments and errors are those of `TransformerEncoder`.
     """
 
-    def __init__(
-        self, source: str | Path, *, name: str | None = None, **options: Any
-    ) -> None:
+    def __init__(self, source: str | Path, **options: Any) -> None:
         chosen = EncoderOptions(**options).resolve()
         library = require("sentence_transformers", extra="encoders")
         version = library.__version__
@@ -437,7 +429,7 @@ class SentenceTransformerEncoder:
             modules = " ".join(type(module).__name__ for module in model)
             length = model.max_seq_length
             self.card = EncoderCard(
-                name=name or short_name(place),
+                name=short_name(place),
                 fingerprint=parameters_fingerprint(
                     model, model.tokenizer, f"{modules} {length}"
                 ),

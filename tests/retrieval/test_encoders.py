@@ -141,8 +141,6 @@ def test_settings_are_obeyed_and_the_fingerprint_is_that_of_weights_and_settings
     weights = changed(tiny_bert, tmp_path / "other", lambda weight: weight.add_(1e-3))
     encoders = (unit, first, short, plain, TransformerEncoder(weights))
     assert len({encoder.card.fingerprint for encoder in encoders}) == 5
-    renamed = TransformerEncoder(tiny_bert, name="other")
-    assert renamed.card.fingerprint == plain.card.fingerprint
 
 
 def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):

@@ -13,7 +13,6 @@ from selfrag.interface import (
     Slot,
     Steps,
     UserError,
-    check_int,
     generation_error,
 )
 
@@ -34,9 +33,6 @@ class AdaptiveRAG(RetrievalMethod):
     judge: str = ""
     tuned = "steps"
     grid = (1, 2, 4, 8)
-
-    def __post_init__(self) -> None:
-        check_int("steps", self.steps)
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Classify the question, and answer it by the method of its class."""

@@ -175,12 +175,13 @@ class Board:
         names: dict[str, str] = {}
         changes: dict[str, dict[str, Any]] = {}
         for entry in METHODS:
-            if entry.name not in self.systems or not entry.tuned:
+            tuned = entry.make.tuned
+            if entry.name not in self.systems or not tuned:
                 continue
-            for value in entry.grid:
-                name = f"{entry.name}-{entry.tuned}-{value:g}"
+            for value in entry.make.grid:
+                name = f"{entry.name}-{tuned}-{value:g}"
                 names[name] = entry.name
-                changes[name] = {entry.tuned: value}
+                changes[name] = {tuned: value}
         folder = self.out / DEVELOPMENT
         if not names:
             return {}

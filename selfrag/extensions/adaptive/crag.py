@@ -15,8 +15,6 @@ from selfrag.interface import (
     Passage,
     Prompting,
     Steps,
-    check_float,
-    check_int,
     decode,
     find_judge,
     sentence_finder,
@@ -46,12 +44,6 @@ class CRAG(RetrievalMethod):
     judge: str = ""
     tuned = "upper"
     grid = (0.2, 0.5, 0.8, 0.95)
-
-    def __post_init__(self) -> None:
-        for name in ("upper", "lower", "least"):
-            check_float(name, getattr(self, name), 0, 1)
-        check_int("strips", self.strips)
-        check_int("sentences", self.sentences)
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Correct what was found, and answer from it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +20,6 @@ from selfrag.interface import (
     Decoder,
     Steps,
     TextPrompt,
-    check_float,
-    check_int,
 )
 
 
@@ -41,11 +40,7 @@ class Dragin(RetrievalMethod):
     tokens: int = 256
     tuned = "threshold"
     grid = (0.6, 0.9, 1.2, 1.5)
-
-    def __post_init__(self) -> None:
-        check_float("threshold", self.threshold, 0)
-        for name in ("query_words", "sentence_tokens", "tokens"):
-            check_int(name, getattr(self, name))
+    ranges = {"threshold": (0, math.inf)}  # noqa: RUF012 - never changed
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Write sentence by sentence."""

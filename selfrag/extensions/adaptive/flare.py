@@ -12,7 +12,7 @@ from selfrag.extensions.adaptive.reader import (
     answer_of,
     has_answer,
 )
-from selfrag.interface import Decoder, check_float, check_int
+from selfrag.interface import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,6 @@ class Flare(RetrievalMethod):
     tokens: int = 256
     tuned = "threshold"
     grid = (0.2, 0.4, 0.6, 0.8)
-
-    def __post_init__(self) -> None:
-        check_float("threshold", self.threshold, 0, 1)
-        check_float("mask", self.mask, 0, 1)
-        check_int("sentence_tokens", self.sentence_tokens)
-        check_int("tokens", self.tokens)
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Write sentence by sentence."""

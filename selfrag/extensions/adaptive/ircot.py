@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from selfrag.extensions.adaptive.method import RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, answer_of, has_answer
-from selfrag.interface import Decoder, Passage, check_int
+from selfrag.interface import Decoder, Passage
 
 _CONCLUDES = re.compile(
     r"\s*(?:(?:thus|so)[ ,]|that is,|therefore|hence)|.*\d [+-] \d[\d,.]* = \d",
@@ -33,10 +33,6 @@ class IRCoT(RetrievalMethod):
     tokens: int = 256
     tuned = "steps"
     grid = (1, 2, 4, 8)
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "collected", "sentence_tokens", "tokens"):
-            check_int(name, getattr(self, name))
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Search and reason in turns, then read all that was found."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from selfrag.extensions.adaptive.method import RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, answer_of
-from selfrag.interface import Decoder, check_int
+from selfrag.interface import Decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,6 @@ class IterRetGen(RetrievalMethod):
     tokens: int = 256
     tuned = "iterations"
     grid = (1, 2, 3, 4)
-
-    def __post_init__(self) -> None:
-        check_int("iterations", self.iterations)
-        check_int("tokens", self.tokens)
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Search and answer in turns."""

@@ -21,8 +21,6 @@ from selfrag.interface import (
     Decoder,
     Passage,
     Steps,
-    check_float,
-    check_int,
 )
 
 ALPHA = 1e-3
@@ -76,12 +74,7 @@ class SeaKR(RetrievalMethod):
     tokens: int = 100
     tuned = "threshold"
     grid = (-6, -4, -2, 0)
-
-    def __post_init__(self) -> None:
-        check_float("threshold", self.threshold, -math.inf)
-        check_float("sure", self.sure, 0, 1)
-        for name in ("samples", "steps", "collected", "sentence_tokens", "tokens"):
-            check_int(name, getattr(self, name))
+    ranges = {"threshold": (-math.inf, math.inf)}  # noqa: RUF012 - never changed
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Write a chain of thought with searches, and answer from it or from the passages."""

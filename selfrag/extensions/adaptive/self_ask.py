@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from selfrag.extensions.adaptive.method import RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, answer_of, has_answer
-from selfrag.interface import Decoder, check_int
+from selfrag.interface import Decoder
 
 OPENING = "Are follow up questions needed here:"
 _FOLLOW_UP = re.compile(r"\s*follow[ -]?up\s*:\s*(.+)", re.IGNORECASE)
@@ -33,10 +33,7 @@ class SelfAsk(RetrievalMethod):
     line_tokens: int = 64
     tuned = "follow_ups"
     grid = (0, 1, 2, 4)
-
-    def __post_init__(self) -> None:
-        check_int("follow_ups", self.follow_ups, 0)
-        check_int("line_tokens", self.line_tokens)
+    ranges = {"follow_ups": (0, 4)}  # noqa: RUF012 - never changed
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Ask and answer follow-up questions, then the question."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
@@ -152,17 +152,7 @@ class MethodEntry:
     """A method by its name, as entry points have it: called with a tokenizer, it is a system."""
 
     name: str
-    make: Callable[..., RetrievalMethod]
-
-    @property
-    def tuned(self) -> str:
-        """Return the setting that trades cost for quality; empty for none."""
-        return cast(RetrievalMethod, self.make).tuned
-
-    @property
-    def grid(self) -> tuple[float, ...]:
-        """Return the values of it that are tried."""
-        return cast(RetrievalMethod, self.make).grid
+    make: Any  # its class, a `RetrievalMethod`
 
     def __call__(self, tokenizer: Any, settings: Mapping[str, Any]) -> AdaptiveSystem:
         """Return the system on a checkpoint."""
@@ -185,7 +175,7 @@ class MethodEntry:
 
     def check(self, settings: Iterable[str]) -> None:
         """Refuse settings that neither the method nor its reader has."""
-        known = [*(field.name for field in fields(cast(Any, self.make))), *_READING]
+        known = [*(field.name for field in fields(self.make)), *_READING]
         for name in settings:
             if name not in known:
                 raise unknown_name(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from selfrag.extensions.adaptive.method import Always, RetrievalMethod
 from selfrag.extensions.adaptive.reader import QuestionWork, Written
-from selfrag.interface import Decoder, UserError, check_float
+from selfrag.interface import Decoder, UserError
 
 ALTERNATIVES = 20
 """Alternatives of a token that are asked for: the most that OpenAI-compatible servers name."""
@@ -42,9 +42,6 @@ class MaxProbability(RetrievalMethod):
     tuned = "threshold"
     grid = (0.05, 0.2, 0.5, 0.8)
 
-    def __post_init__(self) -> None:
-        check_float("threshold", self.threshold, 0, 1)
-
     def decoder(self, work: QuestionWork) -> Decoder:
         """Answer alone, and once more with a search if unsure."""
         written = yield from work.read()
@@ -60,9 +57,7 @@ class Entropy(RetrievalMethod):
     threshold: float = 0.5
     tuned = "threshold"
     grid = (0.1, 0.3, 0.6, 1.0)
-
-    def __post_init__(self) -> None:
-        check_float("threshold", self.threshold, 0)
+    ranges = {"threshold": (0, math.inf)}  # noqa: RUF012 - never changed
 
     def decoder(self, work: QuestionWork) -> Decoder:
         """Answer alone, and once more with a search if unsure."""

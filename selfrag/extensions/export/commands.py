@@ -27,15 +27,17 @@ def export(
         only: export this file only; repeatable
         seed: seed of the standard errors
     """
-    from selfrag.extensions.export.inspect_logs import read_source, write_inspect
-    from selfrag.interface import read_run, run_folders
-
-    def check(path: Path) -> None:
-        check_free(ctx, [path])
+    from selfrag.extensions.export.inspect_logs import InspectLog
+    from selfrag.interface import read_run, run_folders, write_pieces, writing
 
     files: list[str] = []
     for folder in run_folders(runs):
         for name in read_run(folder, only).files:
-            source = read_source(folder, name, data, seed=seed)
-            files.append(str(write_inspect(source, out, check)))
+            log = InspectLog(folder, name, data, seed)
+            path = out / log.file_name
+            with writing(out):
+                out.mkdir(parents=True, exist_ok=True)
+            check_free(ctx, [path])
+            write_pieces(path, log.pieces())
+            files.append(str(path))
     return CommandResult(files, "\n".join(files))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,161 +24,112 @@ from selfrag.interface import (
     read_manifest,
     read_run,
     replace_surrogates,
-    write_pieces,
-    writing,
 )
 
 INSPECT_VERSION = 2
 """Of inspect-ai's log format."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunFile:
-    """One file of a finished run."""
+class InspectLog:
+    """The log of one file of a finished run.
 
-    folder: Path  # of the run
-    system: str  # name of the run
-    manifest: Mapping[str, Any]  # of the run
-    name: str  # of the file
-    items: Mapping[str, Item]  # by id
-    # metric to its bootstrap draws, the headline first; None where no item counts
-    figures: Mapping[str, Draws | None]
-    settings: Mapping[str, Any]  # how the file was read and scored
-    result: Mapping[str, Any]  # items, failed items, seconds
-    started: datetime
+    Args:
+        folder: of the run.
+        name: of the file.
+        data: folder of the data file, if it is no longer where the run read it.
+        seed: of the bootstrap.
 
-    def records(self) -> Iterator[tuple[Item, Mapping[str, Any]]]:
-        """Items with their records, one at a time, in the order of the run.
-
-        Raises:
-            UserError: a record is of no item.
-        """
-
-        def parse(record: dict[str, Any]) -> tuple[Item, Mapping[str, Any]]:
-            if record.get("id") not in self.items:
-                raise UserError(
-                    f"a record of {record.get('id')!r}, which is no item of the data"
-                )
-            return self.items[record["id"]], record
-
-        return read_jsonl(self.folder / f"{self.name}.jsonl", parse)
-
-
-def read_source(
-    folder: Path, name: str, data: Path | None = None, *, seed: int = 0
-) -> RunFile:
-    """Open one file of a run for export.
-
-    `data` is the folder of the data file, if it is no longer where the run read it; `seed` is that of the
-    bootstrap.
+    Attributes:
+        file_name: of the log, in the form by which inspect-ai finds logs; the same at every export.
     """
-    run, manifest = read_run(folder, [name]), read_manifest(folder)
-    run_scores, entry = run.files[name], manifest["files"][name]
-    bounds = [bounds_of(metric) for metric in run_scores.metrics]
-    draws = bootstrap(
-        [run_scores.scores[metric] for metric in run_scores.metrics],
-        name=name,
-        seed=seed,
-        bounds=bounds,
-    )
-    figures = dict(zip(run_scores.metrics, draws, strict=True))
-    started = datetime.fromisoformat(manifest["about"]["time"]).astimezone(UTC)
-    items = items_of(folder, name, data)
-    return RunFile(
-        run.folder,
-        run.name,
-        manifest,
-        name,
-        items,
-        figures,
-        entry["settings"],
-        entry["result"],
-        started,
-    )
 
+    def __init__(self, folder: Path, name: str, data: Path | None, seed: int) -> None:
+        run, self._manifest = read_run(folder, [name]), read_manifest(folder)
+        self._file, self._name, self._system = folder / f"{name}.jsonl", name, run.name
+        entry = self._manifest["files"][name]
+        self._settings, self._result = entry["settings"], entry["result"]
+        results = run.files[name]
+        draws = bootstrap(
+            [results.scores[metric] for metric in results.metrics],
+            name=name,
+            seed=seed,
+            bounds=[bounds_of(metric) for metric in results.metrics],
+        )
+        self._figures = dict(zip(results.metrics, draws, strict=True))
+        self._items = items_of(folder, name, data)
+        time = datetime.fromisoformat(self._manifest["about"]["time"])
+        self._started = time.astimezone(UTC)
+        stated = [self._manifest["identity"], name, self._settings]
+        text = json.dumps(stated, sort_keys=True)
+        self._key = hashlib.sha256(text.encode()).hexdigest()
+        names = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{name}-{run.name}")
+        stamp = self._started.strftime("%Y-%m-%dT%H-%M-%S+00-00")
+        self.file_name = f"{stamp}_{names}_{self._key[:22]}.json"
 
-def _take_any(path: Path) -> None: ...
+    def pieces(self) -> Iterator[str]:
+        """Yield the log in pieces, so that one sample is in memory at a time."""
+        head = json.dumps(self._head(), ensure_ascii=False, indent=1)
+        yield replace_surrogates(head.removesuffix("\n}")) + ',\n "samples": ['
+        for number, sample in enumerate(read_jsonl(self._file, self._sample)):
+            text = replace_surrogates(json.dumps(sample, ensure_ascii=False))
+            yield f",\n{text}" if number else f"\n{text}"
+        yield "\n ]\n}\n"
 
+    def _sample(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what became of one item; a record of none is refused."""
+        item = self._items.get(record.get("id", ""))
+        if item is None:
+            raise UserError(
+                f"a record of {record.get('id')!r}, which is no item of the data"
+            )
+        return _inspect_sample(f"selfrag/{self._system}", item, record)
 
-def write_inspect(
-    source: RunFile, folder: Path, check: Callable[[Path], None] = _take_any
-) -> Path:
-    """Write the log of one file; its name has the form by which inspect-ai finds logs.
-
-    `check` may refuse a path that is there already.
-    """
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    names = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{source.name}-{source.system}")
-    stamp = source.started.strftime("%Y-%m-%dT%H-%M-%S+00-00")
-    path = folder / f"{stamp}_{names}_{_key(source)[:22]}.json"
-    check(path)
-    write_pieces(path, _inspect_log(source))
-    return path
-
-
-def _key(source: RunFile) -> str:
-    """Tells this file of this run from every other; the same at every export."""
-    stated = json.dumps(
-        [source.manifest["identity"], source.name, source.settings], sort_keys=True
-    )
-    return hashlib.sha256(stated.encode()).hexdigest()
-
-
-def _inspect_log(source: RunFile) -> Iterator[str]:
-    """Yield the log in pieces, so that one sample is in memory at a time."""
-    head = json.dumps(_inspect_head(source), ensure_ascii=False, indent=1)
-    yield replace_surrogates(head.removesuffix("\n}")) + ',\n "samples": ['
-    for number, (item, record) in enumerate(source.records()):
-        sample = _inspect_sample(f"selfrag/{source.system}", item, record)
-        text = replace_surrogates(json.dumps(sample, ensure_ascii=False))
-        yield f",\n{text}" if number else f"\n{text}"
-    yield "\n ]\n}\n"
-
-
-def _inspect_head(source: RunFile) -> dict[str, Any]:
-    result, settings, key = source.result, source.settings, _key(source)
-    about, started = source.manifest["about"], source.started
-    ended = started + timedelta(seconds=result["seconds"])
-    scores = []
-    for name, draws in source.figures.items():
-        scores.append(_inspect_score(name, draws, result["items"]))
-    system = source.manifest["identity"].get("system") or {}
-    return {
-        "version": INSPECT_VERSION,
-        "status": "success",
-        "eval": {
-            "eval_id": key[:22],
-            "run_id": key[22:44],
-            "task_id": key[44:],
-            "created": started.isoformat(),
-            "task": source.name,
-            "task_args": dict(settings["task"]),
-            "solver": source.system,
-            "dataset": {
-                "name": source.name,
-                "samples": settings["items"],
-                "shuffled": False,
+    def _head(self) -> dict[str, Any]:
+        result, settings, key = self._result, self._settings, self._key
+        about, started = self._manifest["about"], self._started
+        ended = started + timedelta(seconds=result["seconds"])
+        scores = []
+        for name, draws in self._figures.items():
+            scores.append(_inspect_score(name, draws, result["items"]))
+        system = self._manifest["identity"].get("system") or {}
+        return {
+            "version": INSPECT_VERSION,
+            "status": "success",
+            "eval": {
+                "eval_id": key[:22],
+                "run_id": key[22:44],
+                "task_id": key[44:],
+                "created": started.isoformat(),
+                "task": self._name,
+                "task_args": dict(settings["task"]),
+                "solver": self._system,
+                "dataset": {
+                    "name": self._name,
+                    "samples": settings["items"],
+                    "shuffled": False,
+                },
+                "model": f"selfrag/{self._system}",
+                "config": {"epochs": 1, "limit": settings.get("limit")},
+                "packages": dict(about["versions"]),
+                "metadata": {
+                    "data_sha256": settings["sha256"],
+                    "commit": about["commit"],
+                },
             },
-            "model": f"selfrag/{source.system}",
-            "config": {"epochs": 1, "limit": settings.get("limit")},
-            "packages": dict(about["versions"]),
-            "metadata": {"data_sha256": settings["sha256"], "commit": about["commit"]},
-        },
-        "plan": {
-            "name": "selfrag",
-            "steps": [{"solver": source.system, "params": system}],
-        },
-        "results": {
-            "total_samples": result["items"],
-            "completed_samples": result["items"] - result["failed"],
-            "scores": scores,
-        },
-        "stats": {
-            "started_at": started.isoformat(),
-            "completed_at": ended.isoformat(timespec="seconds"),
-        },
-    }
+            "plan": {
+                "name": "selfrag",
+                "steps": [{"solver": self._system, "params": system}],
+            },
+            "results": {
+                "total_samples": result["items"],
+                "completed_samples": result["items"] - result["failed"],
+                "scores": scores,
+            },
+            "stats": {
+                "started_at": started.isoformat(),
+                "completed_at": ended.isoformat(timespec="seconds"),
+            },
+        }
 
 
 def _inspect_score(name: str, draws: Draws | None, items: int) -> dict[str, Any]:

@@ -11,16 +11,19 @@ import posixpath
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 from xml.parsers import expat
 
 from selfrag.interface import MAX_BYTES, UserError, check_size, count_of
 
 Attributes = Mapping[str, str]
+ElementStarts: TypeAlias = Mapping[str, Callable[[Attributes], None]]
+ElementEnds: TypeAlias = Mapping[str, Callable[[], None]]
+"""What to do where an element begins, or ends, by its name."""
 
 _CHUNK = 1 << 16
 _WHOLE = 1 << 25  # bytes of a part that is read at once

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 
 from selfrag.extensions.word.blocks import TextBlock
 from selfrag.extensions.word.numbering import Numbering
-from selfrag.extensions.word.package import Attributes, number
+from selfrag.extensions.word.package import (
+    Attributes,
+    ElementEnds,
+    ElementStarts,
+    number,
+)
 from selfrag.extensions.word.state import OpenParagraph
 from selfrag.extensions.word.styles import BODY_LEVEL
 from selfrag.extensions.word.text import StoryText
@@ -34,12 +38,12 @@ class ParagraphReader:
         # one whose mark is deleted, so that the next continues it
         self._carried: OpenParagraph | None = None
         self.is_in_box = False
-        self.starts: Mapping[str, Callable[[Attributes], None]] = {
+        self.starts: ElementStarts = {
             "w:p": self._start_paragraph,
             "a:p": self._start_paragraph,
             **dict.fromkeys(_PROPERTIES, self._set_property),
         }
-        self.ends: Mapping[str, Callable[[], None]] = {
+        self.ends: ElementEnds = {
             "w:p": self._end_paragraph,
             "a:p": self._end_paragraph,
         }

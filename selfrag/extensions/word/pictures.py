@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from selfrag.extensions.word.blocks import TextBlock, WordBlock
-from selfrag.extensions.word.package import Attributes
+from selfrag.extensions.word.package import Attributes, ElementEnds, ElementStarts
 from selfrag.extensions.word.text import StoryText
 
 _NO_DESCRIPTION = re.compile(
@@ -35,7 +35,7 @@ class PictureReader:
         self._linked = linked
         self._description = ""
         self._in_object = 0
-        self.starts: Mapping[str, Callable[[Attributes], None]] = {
+        self.starts: ElementStarts = {
             "wp:docPr": self._describe,
             "v:shape": self._describe,
             "a:blip": self._picture,
@@ -48,7 +48,7 @@ class PictureReader:
             "dgm:relIds": self._read_linked,
             "c:chart": self._read_linked,
         }
-        self.ends: Mapping[str, Callable[[], None]] = {"w:object": self._end_object}
+        self.ends: ElementEnds = {"w:object": self._end_object}
 
     def _describe(self, attributes: Attributes) -> None:
         self._description = attributes.get("descr") or attributes.get("alt", "")

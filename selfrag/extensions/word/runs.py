@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 
-from selfrag.extensions.word.package import Attributes, is_on, number
+from selfrag.extensions.word.package import (
+    Attributes,
+    ElementEnds,
+    ElementStarts,
+    is_on,
+    number,
+)
 from selfrag.extensions.word.state import OpenRun
 from selfrag.extensions.word.symbols import symbol_text
 from selfrag.extensions.word.text import StoryText
@@ -33,7 +38,7 @@ class RunReader:
         self._text = text
         self._rubies: list[int] = []
         self._ruby_texts: list[str] = []
-        self.starts: Mapping[str, Callable[[Attributes], None]] = {
+        self.starts: ElementStarts = {
             "w:r": self._start_run,
             **dict.fromkeys(_PROPERTIES, self._set_property),
             "w:tab": self._tab,
@@ -44,7 +49,7 @@ class RunReader:
             "w:sym": self._symbol,
             "w:rt": self._start_ruby_text,
         }
-        self.ends: Mapping[str, Callable[[], None]] = {
+        self.ends: ElementEnds = {
             "w:r": self._end_run,
             "w:rt": self._end_ruby_text,
             "w:ruby": self._end_ruby,
