@@ -447,6 +447,9 @@ if TYPE_CHECKING:
     from selfrag.runtime.batching import (
         SharedRetriever,
     )
+    from selfrag.runtime.formats import (
+        FormatModel,
+    )
     from selfrag.runtime.sessions import (
         Ticket,
         TicketResult,
@@ -464,6 +467,7 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
+    "selfrag.runtime.formats": "FormatModel",
     "retrieval.splitting": "Splitting",
     "retrieval.readers": "read_document",
     "retrieval.documents.isolation": "IsolatedReader",
@@ -614,6 +618,7 @@ __all__ = [
     "Retriever",
     "Encoder",
     "IndexRetriever",
+    "FormatModel",
     "DataFolder",
     "PROTOCOL",
     "unmarked",

@@ -38,7 +38,7 @@ from selfrag.extensions.adaptive.method import Always, Never
 from selfrag.extensions.adaptive.reader import QuestionWork, Reader, Written
 from selfrag.extensions.adaptive.seakr import SeaKR
 from selfrag.extensions.adaptive.self_ask import SelfAsk
-from selfrag.extensions.adaptive.system import FLARE, AdaptiveModel
+from selfrag.extensions.adaptive.system import FLARE, method_model
 from selfrag.extensions.adaptive.system import METHODS as METHOD_ENTRIES
 from selfrag.extensions.adaptive.uncertainty import (
     Entropy,
@@ -217,7 +217,7 @@ def test_questions_share_the_batches_of_an_engine(name):
 
 def test_a_loaded_model_answers_and_streams():
     reader, engine = scripted("So the answer is: Text of d2.</s>")
-    model = AdaptiveModel(
+    model = method_model(
         engine, reader, IterRetGen(), lambda q, k: [passages("d2")] * len(q)
     )
     assert model.generate("Who?").cited_text() == "Text of d2 [1]"
@@ -288,9 +288,9 @@ def test_what_a_server_lacks_is_said_in_a_line(method, options, message):
 @pytest.mark.parametrize("name", ["dragin", "seakr"])
 def test_methods_that_look_inside_run_on_a_checkpoint(name, tiny_llama):
     (entry,) = [entry for entry in METHOD_ENTRIES if entry.name == name]
-    with entry.load(str(tiny_llama), None, "transformers", {}) as model:
-        changes = {"threshold": 0.0} if name == "dragin" else {"samples": 2, "steps": 1}
-        model.method = replace(model.method, sentence_tokens=8, tokens=8, **changes)
+    changes = {"threshold": 0.0} if name == "dragin" else {"samples": 2, "steps": 1}
+    settings = {"sentence_tokens": 8, "tokens": 8, **changes}
+    with entry.load(str(tiny_llama), None, "transformers", settings) as model:
         model.retriever = find
         answer = model.generate("Who saw Faust?")
         assert answer.trace.nodes

@@ -3,14 +3,14 @@
 import pytest
 from tagged import model, two_searches
 
-from selfrag.extensions.search_tags.served import ServedSearchTags
+from selfrag.extensions.search_tags.formats import served
 
 
 @pytest.fixture
 def tagged(serve):
     """Its server, and what it has searched for."""
     scripted, searched, _ = model(two_searches)
-    return serve(ServedSearchTags.of(scripted)), searched
+    return serve(served(scripted)), searched
 
 
 def test_a_model_that_searches_by_tags_searches_and_cites(tagged):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
@@ -18,23 +18,18 @@ from selfrag.extensions.adaptive.seakr import SeaKR
 from selfrag.extensions.adaptive.self_ask import SelfAsk
 from selfrag.extensions.adaptive.uncertainty import Entropy, MaxProbability
 from selfrag.interface import (
-    Answer,
-    Call,
     ChatModel,
     Decoder,
     Decoding,
     DecodingError,
     Engine,
     Executor,
+    FormatModel,
     Item,
-    OwnsEngine,
     Passage,
     Retriever,
-    Segment,
     SelfRAG,
-    SharedRetriever,
     Task,
-    UserError,
     model_of,
     unknown_name,
 )
@@ -83,68 +78,21 @@ class AdaptiveSystem:
         return replace(self, live=True)
 
 
-@dataclass(slots=True)
-class AdaptiveModel(OwnsEngine):
-    """A loaded model that answers by a method, as commands and servers ask it."""
+def method_model(
+    engine: Engine, reader: Reader, method: RetrievalMethod, retriever: Retriever | None
+) -> FormatModel:
+    """Return a loaded model that answers by a method, as commands and servers ask it."""
 
-    engine: Engine
-    reader: Reader
-    method: RetrievalMethod
-    retriever: Retriever | None
+    def decoder(
+        question: str, evidence: Sequence[Passage] | None, changes: Mapping[str, Any]
+    ) -> Decoder:
+        work = QuestionWork(question, replace(reader, **changes), evidence=evidence)
+        return method.decoder(work)
 
-    def __post_init__(self) -> None:
-        if self.retriever is not None:
-            self.retriever = SharedRetriever(self.retriever)
-
-    @property
-    def defaults(self) -> Decoding:
-        """Return the settings that requests may name."""
-        return Decoding(
-            passages=self.reader.passages, passage_tokens=self.reader.passage_tokens
-        )
-
-    def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-        """Return up to `k` passages for each query, best first."""
-        if self.retriever is None:
-            raise UserError("no retriever: pass retriever=..")
-        return self.retriever(queries, k)
-
-    def generate(self, question: str) -> Answer:
-        """Answer one question."""
-        return cast(Answer, self._call(question, None, self.reader).answers())
-
-    def astream(
-        self,
-        question: str | Sequence[Mapping[str, str]],
-        *,
-        evidence: Sequence[Passage] | None = None,
-        decoding: Decoding,
-        flow: str | None = None,
-        rewrite_scope: Any = "retrieval",
-    ) -> AsyncGenerator[Segment | Answer, None]:
-        """Return the pieces of an answer to the last turn."""
-        reader, defaults = self.reader, self.defaults
-        changed = [] if flow is None else ["flow"]
-        for name in Decoding.__dataclass_fields__:
-            value = getattr(decoding, name)
-            if name in _READING:
-                reader = replace(reader, **{name: value})
-            elif value != getattr(defaults, name):
-                changed.append(name)
-        if changed:
-            raise UserError(
-                f"selfrag.{changed[0]}: this method has {', '.join(_READING)} and evidence"
-            )
-        text = question if isinstance(question, str) else question[-1]["content"]
-        return self._call(text, evidence, reader).pieces_async()
-
-    def _call(
-        self, question: str, evidence: Sequence[Passage] | None, reader: Reader
-    ) -> Call:
-        if not question.strip():
-            raise UserError("the question is empty")
-        work = QuestionWork(question, reader, evidence=evidence)
-        return Call([self.method.decoder(work)], self.engine, self.retriever)
+    defaults = Decoding(**{name: getattr(reader, name) for name in _READING})
+    return FormatModel(
+        engine, retriever, defaults, _READING, "this method has", decoder
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +140,7 @@ class MethodEntry:
         engine: str | None,
         settings: Mapping[str, Any],
         **engine_options: Any,
-    ) -> AdaptiveModel:
+    ) -> FormatModel:
         """Load a model for `ask` and `serve`; `settings` are those of the method and of its reader."""
         chosen = {name: value for name, value in settings.items() if value is not None}
         self.check(chosen)
@@ -200,7 +148,7 @@ class MethodEntry:
             model, retriever=index, engine=engine, **engine_options
         )
         system = self.system(rag.prompting, chosen)
-        return AdaptiveModel(rag.engine, system.reader, system.method, rag.retriever)
+        return method_model(rag.engine, system.reader, system.method, rag.retriever)
 
 
 NEVER = MethodEntry("never", Never)
