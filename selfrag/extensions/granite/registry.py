@@ -180,10 +180,9 @@ def _record(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the properties of the objects of an array."""
     items = schema.get("items", {})
     name = str(items.get("$ref", "")).rsplit("/", 1)[-1]
-    codecs: Mapping[str, Any] = (
-        schema.get("$defs", {}).get(name, items).get("properties", {})
-    )
-    return codecs
+    record = schema.get("$defs", {}).get(name, items)
+    properties: Mapping[str, Any] = record.get("properties", {})
+    return properties
 
 
 def _enum(schema: Mapping[str, Any]) -> Sequence[Any] | None:
@@ -340,20 +339,17 @@ def switch_codecs(folder: Path) -> dict[str, ChatCodec]:
         return {}
     known = {name: intrinsic for intrinsic, name in EMBEDDED.items()}
     codecs: dict[str, ChatCodec] = {}
-    match read_json(path):
-        case {"adapters": list(entries)}:
-            pass
-        case _:
-            raise UserError(
-                f"{path} lists no adapters; give a checkpoint as granite-switch composes it"
-            )
+    index = read_json(path)
+    entries = index.get("adapters") if isinstance(index, dict) else None
+    if not isinstance(entries, list):
+        raise UserError(
+            f"{path} lists no adapters; give a checkpoint as granite-switch composes it"
+        )
     for entry in entries:
         match entry:
             case {"adapter_name": str(name), "io_config": str(file)} if name in known:
-                if (
-                    PurePosixPath(file).is_absolute()
-                    or ".." in PurePosixPath(file).parts
-                ):
+                inside = PurePosixPath(file)
+                if inside.is_absolute() or ".." in inside.parts:
                     raise UserError(
                         f"{path}: io_config={file!r:.80} of {name} leaves the checkpoint"
                     )

@@ -196,15 +196,13 @@ def _raw_records(
     root = output.json.root
     if root is None:
         return
-    if binding.number is None:
-        if root.members is None:
-            output.say(
-                Code.INVALID, f"an object was asked for, not {shown(root.value)}"
-            )
+    named = binding.number is None
+    if (root.members if named else root.items) is None:
+        kind = "an object" if named else "a list"
+        output.say(Code.INVALID, f"{kind} was asked for, not {shown(root.value)}")
+    if named:
         yield from ((key, node, None) for key, node in (root.members or {}).items())
         return
-    if root.items is None:
-        output.say(Code.INVALID, f"a list was asked for, not {shown(root.value)}")
     for item in root.items if root.items is not None else (root,):
         members = item.members or {}
         if binding.number in members:
@@ -237,13 +235,11 @@ def _sentences(binding: Binding, output: ModelOutput) -> ReplyFindings:
 
 
 def _in_order(output: ModelOutput, findings: dict[int, Finding]) -> tuple[Finding, ...]:
-    for number in range(len(output.request.sites)):
+    for number, site in enumerate(output.request.sites):
         if number not in findings:
             output.say(Code.MISSING, f"sentence {number} was left out", number)
-    return tuple(
-        findings.get(i) or Finding(site, None)
-        for i, site in enumerate(output.request.sites)
-    )
+            findings[number] = Finding(site, None)
+    return tuple(findings[number] for number in sorted(findings))
 
 
 def _citations(binding: Binding, output: ModelOutput) -> ReplyFindings:
@@ -345,14 +341,11 @@ def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot
     ):
         return None
     prefill = ""
-    if binding.path:
-        if schema is not None and list(schema.get("properties", {})) != [
-            binding.path[0]
-        ]:
+    if path := list(binding.path):
+        if schema is not None and list(schema.get("properties", {})) != path:
             return None
-        prefill = f"{{{json.dumps(binding.path[0])}: "
-        if binding.fenced:
-            prefill = f"```json\n{{\n    {json.dumps(binding.path[0])}: "
+        opening = "```json\n{\n    " if binding.fenced else "{"
+        prefill = f"{opening}{json.dumps(path[0])}: "
     forms = [json.dumps(form, ensure_ascii=False) for form in binding.written]
     if all(isinstance(form, str) for form in binding.written):
         return Slot(tuple(form[1:] for form in forms), site, f'{prefill}"')
@@ -362,11 +355,9 @@ def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot
 def reply(binding: Binding, index: int) -> str:
     """Return what a model that writes label `index` replies."""
     form = binding.written[index]
-    return (
-        str(form)
-        if binding.shape is Shape.WORD
-        else json.dumps(_nested(binding, form), ensure_ascii=False)
-    )
+    if binding.shape is Shape.WORD:
+        return str(form)
+    return json.dumps(_nested(binding, form), ensure_ascii=False)
 
 
 def targets(binding: Binding, request: ModelRequest, gold: Gold) -> tuple[Target, ...]:
@@ -458,10 +449,5 @@ def _sentence_targets(
 
 def _record(binding: Binding, number: int, form: Any) -> dict[str, Any]:
     note = {} if binding.note is None else {binding.note: ""}
-    label = {binding.value: form}
-    return {
-        str(binding.number): number,
-        **(note if binding.note_first else {}),
-        **label,
-        **note,
-    }
+    first = note if binding.note_first else {}
+    return {str(binding.number): number, **first, binding.value: form, **note}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 
 from selfrag.extensions.pdf.line_ends import UNSPACED
@@ -99,9 +99,8 @@ def reading_order(fragments: Sequence[Fragment], depth: int = 0) -> list[Fragmen
         return list(fragments)
     left = [fragments[position] for position in gutter.before]
     right = [fragments[position] for position in gutter.after]
-    middle = max(fragment.top for fragment in left + right) + min(
-        fragment.bottom for fragment in left + right
-    )
+    both = left + right
+    middle = max(item.top for item in both) + min(item.bottom for item in both)
     inside = {*gutter.before, *gutter.after}
     above, below, turned = list[Fragment](), list[Fragment](), list[Fragment]()
     for position, fragment in enumerate(fragments):
@@ -114,7 +113,7 @@ def reading_order(fragments: Sequence[Fragment], depth: int = 0) -> list[Fragmen
         else:
             below.append(fragment)
     columns = [left, right]
-    if is_right_to_left(left + right):
+    if is_right_to_left(both):
         columns.reverse()
     ordered = list[Fragment]()
     for region in (above, *columns, below):
@@ -143,8 +142,7 @@ def insert_fragment(fragments: list[Fragment], fragment: Fragment) -> None:
 def _find_gutter(fragments: Sequence[Fragment]) -> _Gutter | None:
     """Return the gap with the most text among those between two columns that are drawn line by line, or None."""
     rows = _rows(fragments)
-    best: _Gutter | None = None
-    followed: list[_Gutter] = []
+    found, followed = list[_Gutter](), list[_Gutter]()
     for row in range(len(rows)):
         for left, right in _gaps(fragments, rows, row):
             if any(
@@ -154,14 +152,10 @@ def _find_gutter(fragments: Sequence[Fragment]) -> _Gutter | None:
                 continue
             gutter = _follow(fragments, rows, row, left, right)
             followed.append(gutter)
-            if not _separates_columns(fragments, gutter):
-                continue
-            if best is None or len(gutter.before) + len(gutter.after) > len(
-                best.before
-            ) + len(best.after):
-                best = gutter
+            if _separates_columns(fragments, gutter):
+                found.append(gutter)
         followed = [old for old in followed if old.last_row > row]
-    return best
+    return max(found, key=lambda one: len(one.before + one.after), default=None)
 
 
 def _rows(fragments: Sequence[Fragment]) -> list[list[int]]:
@@ -183,12 +177,8 @@ def _gaps(
     fragments: Sequence[Fragment], rows: Sequence[Sequence[int]], row: int
 ) -> list[tuple[float, float]]:
     """Return the gaps in a row; lines of two columns may also stand a little apart, so the next row is looked at."""
-    members = list(rows[row])
-    if row + 1 < len(rows):
-        members += rows[row + 1]
-    boxes = sorted(
-        (fragments[position] for position in members), key=lambda box: box.left
-    )
+    members = (fragments[position] for position in chain(*rows[row : row + 2]))
+    boxes = sorted(members, key=lambda box: box.left)
     gaps: list[tuple[float, float]] = []
     end = boxes[0].right
     for box in boxes[1:]:
@@ -207,10 +197,10 @@ def _follow(
 ) -> _Gutter:
     """Follow a gap downwards until a fragment crosses it."""
     gutter = _Gutter(left, right, row, [], [])
-    for number in range(row, len(rows)):
+    for number, members in enumerate(rows[row:], row):
         left, right = gutter.left, gutter.right
         before, after = list[int](), list[int]()
-        for position in rows[number]:
+        for position in members:
             box = fragments[position]
             if box.left + box.right < left + right:
                 left = max(left, box.right)
@@ -218,7 +208,7 @@ def _follow(
             else:
                 right = min(right, box.left)
                 after.append(position)
-        if right - left < _MIN_GUTTER * fragments[rows[number][0]].height:
+        if right - left < _MIN_GUTTER * fragments[members[0]].height:
             break
         gutter.left, gutter.right, gutter.last_row = left, right, number
         gutter.before += before
@@ -263,11 +253,8 @@ def _separates_columns(fragments: Sequence[Fragment], gutter: _Gutter) -> bool:
             return False
         sides.append(len(lines))
     is_before = set(gutter.before)
-    drawn = sorted(gutter.before + gutter.after)
-    changes = 0
-    for previous, position in pairwise(drawn):
-        if (previous in is_before) != (position in is_before):
-            changes += 1
+    drawn = [item in is_before for item in sorted(gutter.before + gutter.after)]
+    changes = sum(side != following for side, following in pairwise(drawn))
     return changes >= _MIN_ALTERNATION * (2 * min(sides) - 1)
 
 
@@ -278,16 +265,12 @@ def _count_words(text: str) -> int:
 
 def _line_widths(fragments: Sequence[Fragment]) -> list[float]:
     """Return the width of each line of a column, given its fragments in the order of drawing."""
-    widths: list[float] = []
-    line: list[Fragment] = []
+    lines: list[list[Fragment]] = []
     for fragment in fragments:
-        if line and not share_row(line[-1], fragment):
-            widths.append(line[-1].right - line[0].left)
-            line = []
-        line.append(fragment)
-    if line:
-        widths.append(line[-1].right - line[0].left)
-    return widths
+        if not lines or not share_row(lines[-1][-1], fragment):
+            lines.append([])
+        lines[-1].append(fragment)
+    return [line[-1].right - line[0].left for line in lines]
 
 
 def is_right_to_left(fragments: Sequence[Fragment]) -> bool:
@@ -305,14 +288,10 @@ def build_lines(fragments: Sequence[Fragment]) -> list[Line]:
             box = lines[-1].box
             lines[-1].text += f" {fragment.text}"
             lines[-1].cells.append(fragment)
-            box.left, box.right = (
-                min(box.left, fragment.left),
-                max(box.right, fragment.right),
-            )
-            box.bottom, box.top = (
-                min(box.bottom, fragment.bottom),
-                max(box.top, fragment.top),
-            )
+            box.left = min(box.left, fragment.left)
+            box.right = max(box.right, fragment.right)
+            box.bottom = min(box.bottom, fragment.bottom)
+            box.top = max(box.top, fragment.top)
         else:
             lines.append(Line(fragment.text, fragment.copy(), cells=[fragment]))
     pitches = [above.box.bottom - line.box.bottom for above, line in pairwise(lines)]

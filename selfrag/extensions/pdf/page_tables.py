@@ -91,23 +91,15 @@ def take_grid_tables(
     tables: list[GridTable] = []
     remaining = list(fragments)
     for grid in grids:
-        inside = []
-        for position, fragment in enumerate(remaining):
-            if fragment.upright and _is_inside(fragment, grid):
-                inside.append(position)
-        table = _grid_table([remaining[position] for position in inside], grid)
+        inside = [item for item in remaining if item.upright and _is_inside(item, grid)]
+        table = _grid_table(inside, grid)
         if table is None:
             continue
-        left, bottom, right, top = grid.box
-        place = Fragment("", left, bottom, right, top)
-        taken = set(inside)
-        kept: list[Fragment] = []
-        for position, fragment in enumerate(remaining):
-            if position == inside[0]:
-                kept.append(place)
-            if position not in taken:
-                kept.append(fragment)
-        remaining = kept
+        place = Fragment("", *grid.box)
+        first, *others = map(id, inside)
+        taken = set(others)
+        kept = (item for item in remaining if id(item) not in taken)
+        remaining = [place if id(item) == first else item for item in kept]
         tables.append(GridTable(place, table))
     return remaining, tables
 
@@ -201,10 +193,10 @@ def _merge_across(
 
 def _has_gap(cells: Sequence[Fragment]) -> bool:
     """Return whether the texts of a line stand apart as those of two columns do."""
-    for before, cell in pairwise(sorted(cells, key=lambda cell: cell.left)):
-        if cell.left - before.right > _MIN_GAP * cell.height:
-            return True
-    return False
+    pairs = pairwise(sorted(cells, key=lambda cell: cell.left))
+    return any(
+        cell.left - before.right > _MIN_GAP * cell.height for before, cell in pairs
+    )
 
 
 def _repeated(lines: CellText) -> CellText:
@@ -238,10 +230,7 @@ def _with_header(
         return PageTable(rows[heads:], edges, header)
     first, *below = grid
     # the first column may have no name
-    with_corner = [
-        [first[0] or "-", *first[1:]],
-        *below,
-    ]
+    with_corner = [[first[0] or "-", *first[1:]], *below]
     if below and (names_columns(with_corner) or _has_years(grid)):
         return PageTable(rows[1:], edges, rows[0])
     return PageTable(rows, edges)
@@ -344,10 +333,8 @@ class _Rows:
             return False
         places: list[int] = []
         for cell in line.cells:
-            near = []
-            for number, column in enumerate(self._columns):
-                if _is_near(cell, column):
-                    near.append(number)
+            numbered = enumerate(self._columns)
+            near = [number for number, column in numbered if _is_near(cell, column)]
             if len(near) > 1 or (near and near[0] in places):
                 return False
             places.append(near[0] if near else -1)
@@ -443,13 +430,9 @@ def _is_near(cell: Fragment, column: _Column) -> bool:
 
 def _is_aligned(cells: Sequence[Fragment]) -> bool:
     """Return whether most cells of a column have a common left edge, right edge or middle."""
-    sides: list[list[float]] = [[], [], []]
-    for cell in cells:
-        sides[0].append(cell.left)
-        sides[1].append(cell.right)
-        sides[2].append((cell.left + cell.right) / 2)
+    sides = [(cell.left, cell.right, (cell.left + cell.right) / 2) for cell in cells]
     near = _ALIGNED * median(cell.height for cell in cells)
-    for places in sides:
+    for places in zip(*sides, strict=True):
         middle = median(places)
         aligned = sum(abs(place - middle) <= near for place in places)
         if aligned >= _MIN_ALIGNED * len(places):
@@ -459,14 +442,13 @@ def _is_aligned(cells: Sequence[Fragment]) -> bool:
 
 def _are_pairs(columns: Sequence[Sequence[Fragment]]) -> bool:
     """Return whether two columns are names and numbers, and not the marks and texts of a list."""
+    has_numbers = False
     for cells in columns:
         if all(_MARK.fullmatch(cell.text) for cell in cells):
             return False
-    for cells in columns:
         numbers = sum(has_digit(cell.text) for cell in cells)
-        if numbers >= _MIN_NUMBERS * len(cells):
-            return True
-    return False
+        has_numbers |= numbers >= _MIN_NUMBERS * len(cells)
+    return has_numbers
 
 
 def _follow_rows(lines: Sequence[Line], first: int) -> _Rows:

@@ -6,7 +6,7 @@ import ctypes
 import math
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -84,8 +84,8 @@ class PageCharacters:
         boxes = (raw.FS_RECTF * count)()
         deque(map(box, repeat(self._page), range(count), _addresses(boxes)), maxlen=0)
         sides = memoryview(boxes).cast("B").cast("f")
-        self.lefts, self.tops = sides[0::4].tolist(), sides[1::4].tolist()
-        self.rights, self.bottoms = sides[2::4].tolist(), sides[3::4].tolist()
+        self._sides = tuple(sides[side::4].tolist() for side in (0, 3, 2, 1))
+        self.lefts, self.bottoms, self.rights, self.tops = self._sides
 
     def turns(self, index: int) -> int:
         """Return the quarter turns of a character, clockwise."""
@@ -104,19 +104,16 @@ class PageCharacters:
 
     def cover(self, previous: int, index: int) -> None:
         """Give the spaces between two characters of a line the box of the first."""
-        for space in range(previous + 1, index):
-            self.lefts[space] = self.lefts[previous]
-            self.bottoms[space] = self.bottoms[previous]
-            self.rights[space] = self.rights[previous]
-            self.tops[space] = self.tops[previous]
+        for side in self._sides:
+            side[previous + 1 : index] = [side[previous]] * (index - previous - 1)
 
     def bounds(self, first: int, end: int, turns: int) -> tuple[Box, bool]:
         """Return the box around the characters of a line, and whether all are as large and as high."""
-        lefts, rights = self.lefts[first:end], self.rights[first:end]
-        bottoms, tops = self.bottoms[first:end], self.tops[first:end]
+        sides = [side[first:end] for side in self._sides]
         if turns:
             boxes = [self.box(index, turns) for index in range(first, end)]
-            lefts, bottoms, rights, tops = map(list, zip(*boxes, strict=True))
+            sides = list(map(list, zip(*boxes, strict=True)))
+        lefts, bottoms, rights, tops = sides
         bottom, top = min(bottoms), max(tops)
         is_level = bottom == max(bottoms) and top == min(tops)
         return (min(lefts), bottom, max(rights), top), is_level
@@ -302,12 +299,9 @@ class FragmentReader:
         if self._pair is None:
             return False
         first, second = self._pair
-        characters = self._characters
-        if self._turned:
-            before = characters.box(first, self._turned)
-            letter_gap = characters.box(second, self._turned)[0] - before[2]
-        else:
-            letter_gap = characters.lefts[second] - characters.rights[first]
+        box_of = self._characters.box
+        before = box_of(first, self._turned)
+        letter_gap = box_of(second, self._turned)[0] - before[2]
         if letter_gap < _SPACED * height or gap > _WIDEST_LETTER_GAP * letter_gap:
             return False
         return bool(self._raw.FPDFText_IsGenerated(self._textpage, space) == 1)
@@ -327,7 +321,7 @@ class FragmentReader:
 
     def _end(self) -> None:
         pieces, self._pieces = self._pieces, []
-        text = clean_text("".join([piece.text for piece in pieces])).strip()
+        text = _joined(pieces)
         if not text:
             return
         first, end = pieces[0].first, pieces[-1].end
@@ -339,8 +333,14 @@ class FragmentReader:
             base = self._fragments.pop(place)
             pieces = self._sources.pop(place) + pieces
             first, is_level = pieces[0].first, False
-            text = clean_text("".join([piece.text for piece in pieces])).strip()
-            box = _around(box, (base.left, base.bottom, base.right, base.top))
+            text = _joined(pieces)
+            left, bottom, right, top = box
+            box = (
+                min(left, base.left),
+                min(bottom, base.bottom),
+                max(right, base.right),
+                max(top, base.top),
+            )
         if not is_level and has_digit:
             baselines = self._characters.baselines(first, end, self._turned)
             if max(baselines) - min(baselines) > SAME_BASELINE:
@@ -350,9 +350,10 @@ class FragmentReader:
         fragment = Fragment(text, *box, self._turned == self.turns, self._is_bold)
         # PDFium sorts the pieces of a line from the left of the page
         if self._turned == _UPSIDE_DOWN:
-            while place > self._upside_down and _stands_before(
-                fragment, self._fragments[place - 1]
-            ):
+            while place > self._upside_down:
+                before = self._fragments[place - 1]
+                if not share_row(fragment, before) or fragment.right > before.left:
+                    break
                 place -= 1
         else:
             self._upside_down = len(self._fragments) + 1
@@ -377,20 +378,15 @@ class FragmentReader:
         return None
 
 
+def _joined(pieces: Sequence[LinePiece]) -> str:
+    return clean_text("".join([piece.text for piece in pieces])).strip()
+
+
 def _close_up(match: re.Match[str]) -> str:
     """Return `SUMMARY` for `S U M M A R Y`; what is no word, such as `A B C D E` or `M T W T F`, stays."""
     letters = match[0].replace(" ", "")
     is_list = letters == "".join(sorted(letters)) or not _VOWEL.search(letters)
     return match[0] if is_list else letters
-
-
-def _stands_before(fragment: Fragment, previous: Fragment) -> bool:
-    return share_row(fragment, previous) and fragment.right <= previous.left
-
-
-def _around(first: Box, second: Box) -> Box:
-    low = (min(first[0], second[0]), min(first[1], second[1]))
-    return (*low, max(first[2], second[2]), max(first[3], second[3]))
 
 
 def turn_box(box: Box, turns: int) -> Box:
@@ -421,32 +417,24 @@ def take_notes(page: Any) -> tuple[list[tuple[str, Box]], bool]:
         note = raw.FPDFPage_GetAnnot(page, index)
         if not note:
             continue
-        text = None
-        if not raw.FPDFAnnot_GetFlags(note) & _HIDDEN:
-            text = _note_text(page.formenv, note)
-        is_placed = bool(raw.FPDFAnnot_GetRect(note, rectangle))
+        is_hidden = raw.FPDFAnnot_GetFlags(note) & _HIDDEN
+        text = None if is_hidden else _note_text(page.formenv, note)
+        is_placed = raw.FPDFAnnot_GetRect(note, rectangle)
         is_plain = raw.FPDFAnnot_GetSubtype(note) in (
             raw.FPDF_ANNOT_LINK,
             raw.FPDF_ANNOT_POPUP,
         )
         raw.FPDFPage_CloseAnnot(note)
         if text and is_placed:
-            notes.append(
-                (
-                    text,
-                    (rectangle.left, rectangle.bottom, rectangle.right, rectangle.top),
-                )
-            )
+            box = rectangle.left, rectangle.bottom, rectangle.right, rectangle.top
+            notes.append((text, box))
         if text is None and not is_plain:
             remaining += 1
         else:
             raw.FPDFPage_RemoveAnnot(page, index)
     notes.reverse()
-    drawn = (
-        remaining > 0
-        and raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS
-    )
-    return notes, drawn
+    flat = remaining and raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
+    return notes, flat == raw.FLATTEN_SUCCESS
 
 
 def _note_text(form: Any, note: Any) -> str | None:

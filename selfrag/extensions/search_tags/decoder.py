@@ -136,19 +136,12 @@ def _boxed(inside: str) -> str | None:
 
 
 def _profiles() -> dict[str, Profile]:
-    tables = tomllib.loads(
-        files(__package__).joinpath("profiles.toml").read_text(encoding="utf-8")
-    )
-
-    def profile(name: str, fields: dict[str, Any]) -> Profile:
-        pairs = {
-            key: tuple(value)
-            for key, value in fields.items()
-            if isinstance(value, list)
-        }
-        return Profile(name=name, **fields | pairs)
-
-    return {name: profile(name, fields) for name, fields in tables.items()}
+    text = files(__package__).joinpath("profiles.toml").read_text(encoding="utf-8")
+    profiles = {}
+    for name, fields in tomllib.loads(text).items():
+        pairs = {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
+        profiles[name] = Profile(name=name, **fields | pairs)
+    return profiles
 
 
 PROFILES: dict[str, Profile] = _profiles()
@@ -278,9 +271,8 @@ class Searcher:
             )
             shown = self.profile.document.format(number=rank, title=title, text="\0")
             head, _, tail = shown.partition("\0")
-            body = self.codec.encode(text[: 32 * self.budget.passage_tokens])[
-                : self.budget.passage_tokens
-            ]
+            most = self.budget.passage_tokens
+            body = self.codec.encode(text[: 32 * most])[:most]
             ids += [*self.codec.encode(head), *body, *self.codec.encode(tail)]
         if passages is None:
             ids += self.codec.encode(NO_MORE)
@@ -316,12 +308,8 @@ class _State:
 
     def record(self, turn: _Turn, said: str = "") -> None:
         """Add a turn, or the answer in it, which cites the first passage that holds it in whole words."""
-        holding = (
-            passage
-            for passage in self.shown.values()
-            if said and contains_any(passage.text, [said])
-        )
-        cited = next(holding, None)
+        found = self.shown.values() if said else ()
+        cited = next((one for one in found if contains_any(one.text, [said])), None)
         node = Node(
             len(self.nodes),
             self.last,
@@ -331,10 +319,8 @@ class _State:
             said,
         )
         node.token_ids = node.text_ids = turn.ids
-        node.finish, node.likelihood, node.score, node.path_score = (
-            turn.text,
-            *(turn.likelihood,) * 3,
-        )
+        node.finish = turn.text
+        node.likelihood = node.score = node.path_score = turn.likelihood
         node.status, node.ended = (
             (Status.FINISHED, True) if said else (Status.KEPT, False)
         )
@@ -442,9 +428,9 @@ def _turn(
                 raise generation_error(f"no turn could be generated: {result.reason}")
             finish = Finish.CONTEXT
             break
-        new = list(
-            result.token_ids[:-1] if result.finish is Finish.EOS else result.token_ids
-        )
+        new = result.token_ids
+        if result.finish is Finish.EOS:
+            new = new[:-1]
         ids += new
         logprobs += result.token_logprobs[: len(new)]
         state.ids += new

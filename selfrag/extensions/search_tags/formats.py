@@ -15,7 +15,6 @@ from selfrag.interface import (
     Decoding,
     FormatModel,
     Passage,
-    UserError,
 )
 
 BUDGET = {
@@ -65,13 +64,7 @@ class TagFormat:
     ) -> FormatModel:
         """Load a model of this format for `ask` and `serve`; `settings` are fields of `Budget`."""
         options = {name: value for name, value in settings.items() if value is not None}
-        known = Budget.__dataclass_fields__
-        for name in options.keys() - known:
-            raise UserError(
-                f"--policy {self.profile} has no {name}, which is for models with reflection tokens; its settings are"
-                f" {', '.join(known)}"
-            )
-        budget = Budget(**options)
+        budget = Budget().changed(**options)
         loaded = SearchTagModel.from_pretrained(
             model,
             profile=self.profile,

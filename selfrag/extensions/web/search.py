@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -298,22 +298,18 @@ class WebRetriever:
         self._reader = IsolatedReader(
             ReadingOptions(self._splitting.ocr, pages=per_page)
         )
-        self._search: Callable[[str, int], list[Hit]]
+        self._engine = ""  # of Google
         if kind == "searxng":
             check_url(target, "http://127.0.0.1:8888")
-            self._client, address = _client(
-                f"{target.rstrip('/')}/search", timeout, headers
-            )
-            self._search = lambda query, k: self._searxng(address, query, k)
+            address = f"{target.rstrip('/')}/search"
         else:
             key = os.environ.get(KEY, "").strip()
             if not key:
                 raise UserError(f"{name} needs a key; set {KEY}")
+            address, self._engine = google, target
             # As a parameter of the address, the key would be in every log line of httpx.
-            self._client, address = _client(
-                google, timeout, {**headers, "X-Goog-Api-Key": key}
-            )
-            self._search = lambda query, k: self._google(address, target, query, k)
+            headers = {**headers, "X-Goog-Api-Key": key}
+        self._client, self._address = _client(address, timeout, headers)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """Return for each query up to `k` passages, in the order of the search engine.
@@ -358,19 +354,18 @@ class WebRetriever:
             LOG.warning("%d of %d pages left their snippets; the first: %s", *counts)
         return passages[:k]
 
-    def _searxng(self, address: str, query: str, k: int) -> list[Hit]:
-        query_fields = {"q": query, "format": "json"}
-        hint = "; SearXNG needs json among its formats"
-        reply = answered(self._client, "GET", address, params=query_fields, hint=hint)
-        results = reply.get("results", [])
-        return _hits(results, k, url="url", snippet="content")
-
-    def _google(self, address: str, engine: str, query: str, k: int) -> list[Hit]:
-        # Ten is the API's most, and a search without results has no list.
-        query_fields = {"cx": engine, "q": query, "num": str(min(10, k))}
-        reply = answered(self._client, "GET", address, params=query_fields)
-        results = reply.get("items", [])
-        return _hits(results, k, url="link", snippet="snippet")
+    def _search(self, query: str, k: int) -> list[Hit]:
+        names, hint = (
+            ("results", "url", "content"),
+            "; SearXNG needs json among its formats",
+        )
+        fields = {"q": query, "format": "json"}
+        if self._engine:
+            names, hint = ("items", "link", "snippet"), ""
+            # Ten is the API's most, and a search without results has no list.
+            fields = {"q": query, "cx": self._engine, "num": str(min(10, k))}
+        reply = answered(self._client, "GET", self._address, params=fields, hint=hint)
+        return _hits(reply.get(names[0], []), k, *names[1:])
 
     @cached_property
     def _finder(self) -> SentenceFinder:
@@ -419,9 +414,7 @@ def _fetched(client: httpx.Client, url: str, until: float) -> tuple[str, bytes]:
             if reply.next_request is not None:
                 url = str(reply.next_request.url)
                 continue
-            kind = _KINDS.get(
-                reply.headers.get("content-type", "").partition(";")[0].strip().lower()
-            )
+            kind = _KINDS.get(_media(reply))
             if reply.status_code != 200 or kind is None:
                 raise UserError("it gives no page")
             return kind, _beginning(reply, _MOST_PAGE)
@@ -468,11 +461,16 @@ def _page_of(reply: httpx.Response, address: str) -> tuple[str, bytes] | None:
     content = _beginning(reply, _MOST_REPLY + 1)
     if len(content) > _MOST_REPLY:
         raise UserError(f"more than {_MOST_REPLY:,} bytes")
-    media = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media = _media(reply)
     suffix = _KINDS.get(media) or guess_extension(media) or ""
     if suffix in ("", ".bin", ".txt"):
         suffix = Path(urlsplit(address).path).suffix or suffix
     return suffix, content
+
+
+def _media(reply: httpx.Response) -> str:
+    kind: str = reply.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower()
 
 
 def _beginning(reply: httpx.Response, most: int) -> bytes:
@@ -484,7 +482,7 @@ def _beginning(reply: httpx.Response, most: int) -> bytes:
     return bytes(content)
 
 
-def _hits(results: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
+def _hits(results: Any, k: int, url: str, snippet: str) -> list[Hit]:
     if not _is_list_of(dict, results):
         raise UserError("the web search answered no list of pages")
     kept: dict[str, Hit] = {}
