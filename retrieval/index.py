@@ -215,7 +215,7 @@ def load_manifest(directory: str | Path) -> IndexManifest:
 
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
-    for name in (
+    for name in [
         "selfrag",
         "numpy",
         "pyarrow",
@@ -223,7 +223,7 @@ def _versions() -> dict[str, str]:
         "transformers",
         "faiss-cpu",
         "tantivy",
-    ):
+    ]:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:

@@ -140,9 +140,23 @@ def sync_index(
     if _is_new(target):
         if encoder is None:
             raise UserError(f"no index at {target}; name the encoder of a new one")
-        return _build(
-            target, listed, files, encoder, splitting, skip_unreadable, progress
+        report = SyncReport(links=listed.links)
+        build_index(
+            listed,
+            target,
+            encoder=encoder,
+            splitting=splitting,
+            report=report.read,
+            progress=progress,
+            skip_unreadable=skip_unreadable,
         )
+        manifest = load_manifest(target)
+        records = file_records(target, manifest) or []
+        report.added = [record.inside for record in records]
+        report.passages = report.passages_added = manifest.rows
+        report.passages_encoded = manifest.rows if manifest.encoder.dim else 0
+        report.generation = manifest.generation
+        return report
     report = _change(
         target, listed, encoder, splitting, True, skip_unreadable, progress
     )
@@ -179,11 +193,9 @@ def add_files(
 def index_splitting(directory: str | Path) -> Splitting:
     """Return how the documents of an index were cut; the default where there is none yet."""
     target = absolute(directory)
-    return (
-        Splitting()
-        if _is_new(target)
-        else splitting_of(file_records(target, load_manifest(target)) or [])
-    )
+    if _is_new(target):
+        return Splitting()
+    return splitting_of(file_records(target, load_manifest(target)) or [])
 
 
 def remove_files(directory: str | Path, files: Sequence[str]) -> int:
@@ -211,13 +223,9 @@ def remove_files(directory: str | Path, files: Sequence[str]) -> int:
 def _record_of(name: str, records: Sequence[FileRecord], target: Path) -> FileRecord:
     location = normalize("NFC", str(absolute(user_path(name)).resolve()))
     inside = normalize("NFC", name)
-    matching = [
-        record for record in records if normalize("NFC", record.location) == location
-    ]
+    matching = [one for one in records if normalize("NFC", one.location) == location]
     if not matching:
-        matching = [
-            record for record in records if normalize("NFC", record.inside) == inside
-        ]
+        matching = [one for one in records if normalize("NFC", one.inside) == inside]
     if len(matching) > 1:
         exact = [
             record for record in matching if name in (record.location, record.inside)
@@ -244,33 +252,6 @@ def _is_new(target: Path) -> bool:
     except UserError:
         return not target.exists()
     return False
-
-
-def _build(
-    target: Path,
-    listed: SourceList,
-    files: Sequence[str | Path],
-    encoder: Encoder | str | Path,
-    splitting: Splitting | None,
-    skip_unreadable: bool,
-    progress: bool | None,
-) -> SyncReport:
-    report = SyncReport(links=listed.links)
-    build_index(
-        listed,
-        target,
-        encoder=encoder,
-        splitting=splitting,
-        report=report.read,
-        progress=progress,
-        skip_unreadable=skip_unreadable,
-    )
-    manifest = load_manifest(target)
-    report.added = [record.inside for record in file_records(target, manifest) or []]
-    report.passages = report.passages_added = manifest.rows
-    report.passages_encoded = manifest.rows if manifest.encoder.dim else 0
-    report.generation = manifest.generation
-    return report
 
 
 def _change(
@@ -305,10 +286,6 @@ def _change(
     return report
 
 
-def _location(record: FileRecord) -> str:
-    return record.location
-
-
 @dataclass(slots=True)
 class _Plan:
     """The files of a sync by what happens to them."""
@@ -321,6 +298,10 @@ class _Plan:
     unchanged: int  # files that were compared and have not changed
 
 
+def _by_location(records: Sequence[FileRecord]) -> dict[str, FileRecord]:
+    return {record.location: record for record in records}
+
+
 def _compare(
     listed: SourceList,
     records: Sequence[FileRecord],
@@ -328,7 +309,7 @@ def _compare(
     splitting: Splitting,
     removes: bool,
 ) -> _Plan:
-    by_location = {record.location: record for record in records}
+    by_location = _by_location(records)
     plan = _Plan([], {}, [], [], list(records), 0)
     for file in listed.files:
         record = by_location.pop(file.location, None)
@@ -471,9 +452,8 @@ class _Change:
                 f"no passage would be left in index {self._target}; remove its folder if that is meant"
             )
         # no file could be read
-        if not self._new and sorted(records, key=_location) == sorted(
-            self._plan.before, key=_location
-        ):
+        now, before = (_by_location(each) for each in (records, plan.before))
+        if not self._new and now == before:
             return
         removed = np.concatenate([~self._kept, np.zeros(self._new, bool)])
         changed = publish_change(

@@ -366,7 +366,7 @@ if GUESTS:
     REFUSED |= refused_lines("""
 ask hi --policy search-r2 | 'search-r1'
 ASK --flow qr --policy search-r1 | --conversation and --flow are for models with reflection
-ASK --policy search-r1 --threshold 0 | unknown setting 'threshold'; all are in `python -m pydoc selfrag.extensions.search_tags
+ASK --policy search-r1 --threshold 0 | unknown setting 'threshold'; all are in `python -m pydoc
 ASK --policy flare --beam 2 | unknown setting 'beam'
 ASK --policy flare --set threshold=2 | threshold=2: give a number from 0 to 1
 ASK --policy paper --set theta=1 | unknown setting 'theta'
