@@ -223,9 +223,9 @@ def remove_files(directory: str | Path, files: Sequence[str]) -> int:
 def _record_of(name: str, records: Sequence[FileRecord], target: Path) -> FileRecord:
     location = normalize("NFC", str(absolute(user_path(name)).resolve()))
     inside = normalize("NFC", name)
-    matching = [one for one in records if normalize("NFC", one.location) == location]
+    matching = [file for file in records if normalize("NFC", file.location) == location]
     if not matching:
-        matching = [one for one in records if normalize("NFC", one.inside) == inside]
+        matching = [file for file in records if normalize("NFC", file.inside) == inside]
     if len(matching) > 1:
         exact = [
             record for record in matching if name in (record.location, record.inside)

@@ -22,7 +22,7 @@ from selfrag.interface import (
     show_markdown,
 )
 
-Changes = Annotated[list[str] | None, typer.Option("--set")]
+PolicyChanges = Annotated[list[str] | None, typer.Option("--set")]
 StudySource = Annotated[
     FieldValues,
     Fields(
@@ -37,7 +37,7 @@ def sweep(
     out: Path,
     axis: list[str] | None = None,
     grid: bool = False,
-    changes: Changes = None,
+    changes: PolicyChanges = None,
     best: str = "headline,retrieval_rate<=0.4",
     model: str = "demo",
     engine: EngineChoice,
@@ -92,7 +92,7 @@ def ablate(
     files: list[str],
     *,
     out: Path,
-    changes: Changes = None,
+    changes: PolicyChanges = None,
     baseline: list[Path] | None = None,
     no_retriever: str | None = None,
     no_critic: str | None = None,

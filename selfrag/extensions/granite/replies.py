@@ -196,11 +196,11 @@ def _raw_records(
     root = output.json.root
     if root is None:
         return
-    named = binding.number is None
-    if (root.members if named else root.items) is None:
-        kind = "an object" if named else "a list"
+    by_name = binding.number is None
+    if (root.members if by_name else root.items) is None:
+        kind = "an object" if by_name else "a list"
         output.say(Code.INVALID, f"{kind} was asked for, not {shown(root.value)}")
-    if named:
+    if by_name:
         yield from ((key, node, None) for key, node in (root.members or {}).items())
         return
     for item in root.items if root.items is not None else (root,):

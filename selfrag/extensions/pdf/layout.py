@@ -142,7 +142,7 @@ def insert_fragment(fragments: list[Fragment], fragment: Fragment) -> None:
 def _find_gutter(fragments: Sequence[Fragment]) -> _Gutter | None:
     """Return the gap with the most text among those between two columns that are drawn line by line, or None."""
     rows = _rows(fragments)
-    found, followed = list[_Gutter](), list[_Gutter]()
+    gutters, followed = list[_Gutter](), list[_Gutter]()
     for row in range(len(rows)):
         for left, right in _gaps(fragments, rows, row):
             if any(
@@ -153,9 +153,9 @@ def _find_gutter(fragments: Sequence[Fragment]) -> _Gutter | None:
             gutter = _follow(fragments, rows, row, left, right)
             followed.append(gutter)
             if _separates_columns(fragments, gutter):
-                found.append(gutter)
+                gutters.append(gutter)
         followed = [old for old in followed if old.last_row > row]
-    return max(found, key=lambda one: len(one.before + one.after), default=None)
+    return max(gutters, key=lambda side: len(side.before + side.after), default=None)
 
 
 def _rows(fragments: Sequence[Fragment]) -> list[list[int]]:

@@ -308,8 +308,9 @@ class _State:
 
     def record(self, turn: _Turn, said: str = "") -> None:
         """Add a turn, or the answer in it, which cites the first passage that holds it in whole words."""
-        found = self.shown.values() if said else ()
-        cited = next((one for one in found if contains_any(one.text, [said])), None)
+        shown = self.shown.values() if said else ()
+        holding = (passage for passage in shown if contains_any(passage.text, [said]))
+        cited = next(holding, None)
         node = Node(
             len(self.nodes),
             self.last,
