@@ -28,6 +28,7 @@ from selfrag.interface import (
     count_of,
 )
 from selfrag.tokenization import common_prefix
+from selfrag.training.settings import Unset
 
 Ids: TypeAlias = tuple[int, ...]
 LabelStyle = Literal["tokens", "words"]
@@ -89,7 +90,7 @@ class PartLimits:
     preceding: int = 64
     output: int = 192
     instruction: int = 192
-    total: int | None = None
+    total: Unset[int] = None
 
     def __post_init__(self) -> None:
         for name, value in self.as_dict().items():

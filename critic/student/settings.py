@@ -10,7 +10,7 @@ from pathlib import Path
 from critic.cases import GROUPS
 from critic.student.prompt import LabelStyle, PartLimits
 from selfrag.training.recipes import GENERATOR, Recipe, TrainingStage
-from selfrag.training.settings import Scale, TrainingConfig
+from selfrag.training.settings import Scale, TrainingConfig, Unset
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Judging:
             evidence=160, preceding=48, output=160, instruction=128
         )
     )
-    per_label: Mapping[str, int | None] = field(
+    per_label: Mapping[str, Unset[int]] = field(
         default_factory=lambda: dict.fromkeys(GROUPS)
     )
 

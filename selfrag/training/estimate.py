@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import chain
 
 from selfrag.common.errors import count_of
-from selfrag.training.packing import StepPlan
 from selfrag.training.rows import MASKED
 from selfrag.training.run import PreparedRows, plan
 from selfrag.training.settings import Scale, TrainingConfig
@@ -38,25 +36,14 @@ def estimate(
     """Count what a run takes."""
     steps = plan(prepared, config)
     lengths = [len(example) for example in prepared.examples]
-    tokens = targets = 0
-    for row in chain.from_iterable(chain.from_iterable(steps)):
-        tokens += lengths[row]
-        targets += lengths[row] - prepared.examples[row].labels.count(MASKED)
-    largest = _largest_load(steps, lengths, config, scale)
-    return RunEstimate(len(steps), tokens, targets, largest)
-
-
-def _largest_load(
-    steps: Sequence[StepPlan],
-    lengths: Sequence[int],
-    config: TrainingConfig,
-    scale: Scale | None,
-) -> int:
-    """Tokens in memory at once: of the CPU loop a load a worker, of the Trainer one load."""
-    if scale is not None:
-        return max(scale.micro_tokens, *lengths)
+    rows = list(chain.from_iterable(chain.from_iterable(steps)))
+    tokens = sum(lengths[row] for row in rows)
+    masked = sum(prepared.examples[row].labels.count(MASKED) for row in rows)
+    # tokens in memory at once: of the CPU loop a load a worker, of the Trainer one load
     largest = 0
     for step in steps:
         loads = [sum(lengths[row] for row in load) for load in step]
         largest = max(largest, sum(nlargest(config.workers, loads)))
-    return largest
+    if scale is not None:
+        largest = max(scale.micro_tokens, *lengths)
+    return RunEstimate(len(steps), tokens, tokens - masked, largest)

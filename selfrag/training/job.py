@@ -82,15 +82,10 @@ def trained(
         UserError: as `run.fit` and `scale.fit_scaled`.
     """
     if scale is None:
-        return TrainedModel(
-            fit(prepare, base, run_dir, config, start=start), None, main=True
-        )
+        return TrainedModel(fit(prepare, base, run_dir, config, start=start), None)
     from selfrag.training.scale import fit_scaled
 
-    result = fit_scaled(prepare, base, run_dir, config, scale, start=start)
-    if result.main:
-        return result
-    return None
+    return fit_scaled(prepare, base, run_dir, config, scale, start=start)
 
 
 def describe(job: TrainingJob) -> None:

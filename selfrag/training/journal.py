@@ -103,10 +103,13 @@ class TrainingJournal:
                     run_dir, {"config": before, "inputs": recorded_inputs}, identity
                 )
             else:
-                manifest = {**identity, "facts": dict(facts)}
-                manifest["versions"] = versions(_VERSIONS)
-                manifest["python"] = platform.python_version()
-                manifest["commit"] = commit()
+                manifest = {
+                    **identity,
+                    "facts": dict(facts),
+                    "versions": versions(_VERSIONS),
+                    "python": platform.python_version(),
+                    "commit": commit(),
+                }
                 write_bytes(path, json.dumps(manifest, indent=2).encode())
             self._open = stack.pop_all()
 
@@ -129,23 +132,25 @@ class TrainingJournal:
         self,
         step: int,
         parameters: Mapping[str, Parameter],
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        """Replace the checkpoint by the state after `step` steps; the one before stays until the new one is complete.
+        """Replace the checkpoint by the state after `step` steps; without an optimizer, the best parameters so far.
+
+        The file before stays until the new one is complete.
 
         Raises:
             UserError: the disk is full.
         """
-        more = {"optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
-        _save(self._checkpoint, step, parameters, more)
-
-    def save_best(self, step: int, parameters: Mapping[str, Parameter]) -> None:
-        """Keep these parameters as the best so far.
-
-        Raises:
-            UserError: the disk is full.
-        """
-        _save(self._best, step, parameters, {})
+        detached = {name: value.detach() for name, value in parameters.items()}
+        state: dict[str, Any] = {"step": step, "parameters": detached}
+        path = self._best
+        if optimizer is not None:
+            path = self._checkpoint
+            state["optimizer"] = optimizer.state_dict()
+            state["rng"] = torch.get_rng_state()
+        content = io.BytesIO()
+        torch.save(state, content)
+        write_bytes(path, content.getbuffer())
 
     def load_best(self, parameters: Mapping[str, Parameter]) -> bool:
         """Set parameters to the best ones; False if none were kept."""
@@ -189,31 +194,18 @@ def set_parameters(
             parameter.copy_(values[name])
 
 
-def _save(
-    path: Path, step: int, parameters: Mapping[str, Parameter], more: Mapping[str, Any]
-) -> None:
-    content = io.BytesIO()
-    torch.save(
-        {
-            "step": step,
-            "parameters": {name: value.detach() for name, value in parameters.items()},
-            **more,
-        },
-        content,
-    )
-    write_bytes(path, content.getbuffer())
-
-
-def check_stage(start: Path) -> None:
-    """Refuse what is no earlier stage, by its files alone.
+def stage_file(start: Path) -> Path:
+    """Return what holds the parameters of an earlier stage: the checkpoint of a run, or the weights of an adapter.
 
     Raises:
-        UserError: there is neither a run nor an adapter.
+        UserError: there is neither.
     """
-    if not any((start / name).is_file() for name in (CHECKPOINT, WEIGHTS)):
-        raise UserError(
-            f"{start} holds neither {CHECKPOINT} nor {WEIGHTS}; give the folder of a run, or of an adapter"
-        )
+    for name in (CHECKPOINT, WEIGHTS):
+        if (start / name).is_file():
+            return start / name
+    raise UserError(
+        f"{start} holds neither {CHECKPOINT} nor {WEIGHTS}; give the folder of a run, or of an adapter"
+    )
 
 
 def load_parameters(
@@ -226,26 +218,21 @@ def load_parameters(
     Raises:
         UserError: `start` holds neither, or that of a model of another shape.
     """
-    checkpoint, weights = start / CHECKPOINT, start / WEIGHTS
-    exported = weights.is_file() and not checkpoint.exists()
-    path = checkpoint
-    if exported:
-        path = weights
-    digest = fingerprint(path)
-    if exported:
+    path = stage_file(start)
+    if path.name == CHECKPOINT:
+        values = read_state(path)["parameters"]
+    else:
         values = _adapter(path, lora)
         # as PEFT names them
         parameters = {
             name.replace(".default", ""): value for name, value in parameters.items()
         }
-    else:
-        values = read_state(path)["parameters"]
     if _shapes(values) != _shapes(parameters):
         raise UserError(
             f"{path} is of another model, method or adapter size; start from one of the same kind"
         )
     set_parameters(parameters, values)
-    return digest
+    return fingerprint(path)
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -116,13 +116,12 @@ class Recipe:
             UserError: a setting is unknown, of the wrong kind or out of bounds.
         """
         kind = self.stage.tables[name]
-        values = _with_nulls(kind, self.tables.get(name, {}))
 
         def where(place: str) -> str:
             field = f"{name}.{place}".rstrip(".")
             return f"{self._source(field)}: {field}"
 
-        return validate(kind, values, where)
+        return validate(kind, self.tables.get(name, {}), where)
 
     @property
     def config(self) -> TrainingConfig:
@@ -169,22 +168,6 @@ class Recipe:
             if name.startswith(f"{where}.")
         )
         return self.sources.get(where) or next(inside, f"recipe {self.origin}")
-
-
-def _with_nulls(kind: Any, table: Any) -> Any:
-    """Return a table with None for `none` and `all` where a setting can be None, which TOML does not have."""
-    if not isinstance(table, Mapping):
-        return table
-    values, hints = dict(table), dict[str, Any]()
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-    elif parameters := get_args(kind):  # a mapping of names to values of one type
-        hints = dict.fromkeys(values, parameters[-1])
-    for name in values.keys() & hints.keys():
-        if values[name] in ("none", "all") and type(None) in get_args(hints[name]):
-            values[name] = None
-        values[name] = _with_nulls(hints[name], values[name])
-    return values
 
 
 def read_recipe(

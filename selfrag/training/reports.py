@@ -7,7 +7,7 @@ import math
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -91,38 +91,16 @@ def render(
     )
     environment.filters |= {"cell": escape, "count_of": count_of}
     run = {"facts": {}, "inputs": {}, **run}
-    facts = run["facts"]
-    looks = [record for record in records if "validation" in record]
     return environment.get_template("card.md.j2").render(
         product=product,
         title=product.title.format(rank=run["config"].get("lora", {}).get("rank")),
         base=base,
         recipe=recipe,
         run=run,
-        facts=facts,
-        left_out=_left_out(facts.get("rows_left_out", 0)),
+        facts=run["facts"],
         records=records,
-        tokens=sum(record["tokens"] for record in records),
-        seconds=sum(record["seconds"] for record in records),
         figures=list(last_figures(records)),
-        best=min(
-            looks,
-            key=lambda look: (look["validation"]["loss"], look["step"]),
-            default=None,
-        ),
-        looks=len(looks),
-    )
-
-
-def _left_out(count: int | dict[str, int]) -> str:
-    """Format how many rows were left out: a generator's for one reason, a critic's for each that the manifest names."""
-    if isinstance(count, int):
-        return f"{count} too long and left out"
-    return (
-        "; ".join(
-            f"{rows} left out ({escape(reason)})" for reason, rows in count.items()
-        )
-        or "none left out"
+        looks=[record for record in records if "validation" in record],
     )
 
 
@@ -145,52 +123,41 @@ Send: TypeAlias = Callable[[int, Mapping[str, float]], None]
 """Takes the figures of one step, by name."""
 
 
-def board(tracker: Tracker, run_dir: Path, name: str) -> AbstractContextManager[Send]:
+@contextmanager
+def board(tracker: Tracker, run_dir: Path, name: str) -> Iterator[Send]:
     """Open a tracker for a run; what is left is written at the end of the block.
+
+    TensorBoard's folder is made anew. The project of wandb is `selfrag`; `WANDB_MODE` and the like are respected.
 
     Raises:
         UserError: its package is not installed, it cannot be written, or refuses.
     """
+    package: Any = require(tracker, extra="tracking")
     if tracker == "tensorboard":
-        return _tensorboard(run_dir / "tensorboard")
-    return _wandb(run_dir, name)
+        from torch.utils.tensorboard import SummaryWriter
 
+        folder = run_dir / tracker
+        with writing(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            writer: Any = SummaryWriter(str(folder))
 
-@contextmanager
-def _tensorboard(folder: Path) -> Iterator[Send]:
-    """Event files in a folder, which is made anew."""
-    require("tensorboard", extra="tracking")
-    from torch.utils.tensorboard import SummaryWriter
+        def send(step: int, figures: Mapping[str, float]) -> None:
+            for figure, value in figures.items():
+                writer.add_scalar(figure, value, step)
 
-    with writing(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        writer: Any = SummaryWriter(str(folder))
-
-    def send(step: int, figures: Mapping[str, float]) -> None:
-        for name, value in figures.items():
-            writer.add_scalar(name, value, step)
-        writer.flush()
-
-    with closing(writer):
-        yield send
-
-
-@contextmanager
-def _wandb(run_dir: Path, name: str) -> Iterator[Send]:
-    """Open a run of the project `selfrag`; `WANDB_MODE` and the other variables of wandb are respected."""
-    wandb: Any = require("wandb", extra="tracking")
+        with closing(writer):
+            yield send
+        return
     try:
-        run = wandb.init(
+        run = package.init(
             project="selfrag", name=name, dir=str(run_dir), config=recorded(run_dir)
         )
-    except wandb.Error as error:
+    except package.Error as error:
         raise UserError(
             f"Weights & Biases: {' '.join(str(error).split())[:300]}; see `wandb login`"
         ) from error
-    try:
+    with run:
         yield lambda step, figures: run.log(dict(figures), step=step)
-    finally:
-        run.finish()
 
 
 def run_directory(folder: Path) -> Path:

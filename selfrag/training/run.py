@@ -20,9 +20,9 @@ from selfrag.prompting import Prompting
 from selfrag.training.expansion import expanded_tokenizer
 from selfrag.training.journal import (
     TrainingJournal,
-    check_stage,
     fingerprint,
     load_parameters,
+    stage_file,
 )
 from selfrag.training.model import (
     DTYPES,
@@ -40,7 +40,7 @@ from selfrag.training.rows import (
     TrainingExample,
     read_rows,
 )
-from selfrag.training.settings import TrainingConfig, Weighting
+from selfrag.training.settings import TrainingConfig
 
 
 def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
@@ -71,62 +71,50 @@ def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
     return frozenset(chosen)
 
 
+LOOK_TOKENS = 4096
+"""Tokens of held-out rows that are computed at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The rule of one run."""
+    """The looks of one run at its held-out rows."""
 
     examples: Sequence[TrainingExample]  # held-out rows; without any, nothing is done
-    weighting: Weighting  # of the loss, that of training
-    every: int  # steps between two looks; there is always one after the last step
-    # looks without a lower loss after which the run stops; None for never
-    patience: int | None = None
-    step_tokens: int = 4096  # tokens computed at once
-
-    @classmethod
-    def of(
-        cls, examples: Sequence[TrainingExample], config: TrainingConfig
-    ) -> Validation:
-        """Make the rule that a configuration has for these held-out rows."""
-        return cls(examples, config.weighting, config.validate_steps, config.patience)
+    config: TrainingConfig
 
     def due(self, step: int, total: int) -> bool:
         """Return whether to validate after this many steps."""
-        return bool(self.examples) and (step % self.every == 0 or step == total)
+        return bool(self.examples) and (
+            step % self.config.validate_steps == 0 or step == total
+        )
 
     def look(self, trainee: Trainee, process: int = 0, processes: int = 1) -> LossTally:
         """Loss and hits over the held-out rows, or over the share of one of `processes`, whose tallies add up."""
         lengths = [len(example) for example in self.examples]
-        loads = filled(
-            sorted(range(len(lengths)), key=lengths.__getitem__),
-            lengths,
-            self.step_tokens,
-        )
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        loads = filled(order, lengths, LOOK_TOKENS)
         tally = LossTally()
         with torch.no_grad():
             for load in loads[process::processes]:
-                losses, hits = trainee.losses(
-                    packed := pack([self.examples[row] for row in load], self.weighting)
-                )
+                examples = [self.examples[row] for row in load]
+                packed = pack(examples, self.config.weighting)
+                losses, hits = trainee.losses(packed)
                 tally = tally + measure(packed, losses.cpu(), hits.cpu())
         return tally
 
     def stopped(self, records: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether the last `patience` validations of a log brought no lower loss."""
-        if self.patience is None:
+        patience = self.config.patience
+        if patience is None:
             return False
         looks = _looks(records)
-        return len(looks) > self.patience and min(looks) in looks[: -self.patience]
-
-
-def improved(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the newest validation of a log is its best."""
-    looks = _looks(records)
-    return len(looks) > 0 and looks[-1] < min(looks[:-1], default=math.inf)
+        return len(looks) > patience and min(looks) in looks[:-patience]
 
 
 def log_step(
     journal: TrainingJournal,
     trainee: Trainee,
+    progress: Progress,
     figures: Mapping[str, Any],
     tally: LossTally,
     seen: LossTally | None,
@@ -138,9 +126,11 @@ def log_step(
     record = {**figures, **tally.as_dict(trainee.tokenizer)}
     if seen is not None:
         record["validation"] = seen.as_dict(trainee.tokenizer)
-        if improved([*journal.records(), record]):
-            journal.save_best(record["step"], trainee.parameters)
+        if seen.loss < min(_looks(journal.records()), default=math.inf):
+            journal.save(record["step"], trainee.parameters)
     journal.log(record)
+    speed = figures["tokens"] / figures["seconds"]
+    progress.advance(note=f"loss {tally.loss:.3f}, {speed:.0f} tokens/s")
 
 
 def keep_best(trainee: Trainee, journal: TrainingJournal) -> None:
@@ -166,23 +156,17 @@ def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW
     """
     matrices = [p for p in trainee.weights.values() if p.dim() > 1]
     vectors = [p for p in trainee.weights.values() if p.dim() <= 1]
-    groups = [
-        {
-            "params": matrices,
-            "peak": config.learning_rate,
-            "weight_decay": config.weight_decay,
-        },
-        {"params": vectors, "peak": config.learning_rate, "weight_decay": 0.0},
-        {
-            "params": list(trainee.rows.values()),
-            "peak": config.row_learning_rate,
-            "weight_decay": 0.0,
-        },
-    ]
-    return torch.optim.AdamW(
-        [{**group, "lr": group["peak"]} for group in groups if group["params"]],
-        betas=(config.beta1, config.beta2),
-    )
+    rows = list(trainee.rows.values())
+    groups = []
+    for parameters, peak, decay in (
+        (matrices, config.learning_rate, config.weight_decay),
+        (vectors, config.learning_rate, 0.0),
+        (rows, config.row_learning_rate, 0.0),
+    ):
+        if parameters:
+            group = {"params": parameters, "lr": peak, "peak": peak}
+            groups.append({**group, "weight_decay": decay})
+    return torch.optim.AdamW(groups, betas=(config.beta1, config.beta2))
 
 
 def rate(step: int, total: int, config: TrainingConfig) -> float:
@@ -311,7 +295,7 @@ def fit(
         prepare, base_dir, config, why, lambda: load_for(base_dir, config), start
     )
     trainee, prepared = setup.trainee, setup.prepared
-    validation = Validation.of(prepared.validation, config)
+    validation = Validation(prepared.validation, config)
     with TrainingJournal(run_dir, config, setup.inputs, setup.facts) as journal:
         _run(trainee, prepared.examples, setup.steps, config, journal, validation)
         keep_best(trainee, journal)
@@ -360,7 +344,7 @@ def begin(
     Arguments and errors are else those of `fit`.
     """
     if start is not None:
-        check_stage(start)
+        stage_file(start)  # refuses what is none
     # before the weights are read
     prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))
     trainee = load()
@@ -384,12 +368,11 @@ def begin(
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """What a run leaves in memory."""
+    """What a run leaves in memory, in the process that writes."""
 
     trainee: Trainee  # the model; `state` has its numbers where the model itself holds only shards
-    # parameters by name, gathered, on the main process; None where `trainee` is whole
+    # parameters by name, gathered; None where `trainee` is whole
     state: Mapping[str, Any] | None
-    main: bool  # whether this process is the one that writes
 
 
 def resolve_precision(
@@ -492,13 +475,10 @@ def _run(
                 "norm": norm,
                 "rate": factor,
             }
-            seen = (
-                validation.look(trainee) if validation.due(step, len(steps)) else None
-            )
-            log_step(journal, trainee, figures, tally, seen)
-            progress.advance(
-                note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s"
-            )
+            seen = None
+            if validation.due(step, len(steps)):
+                seen = validation.look(trainee)
+            log_step(journal, trainee, progress, figures, tally, seen)
             old = time.monotonic() - saved >= 60 * config.checkpoint_minutes
             if (
                 seen is not None

@@ -144,11 +144,11 @@ def fit_scaled(
     scale: Scale,
     *,
     start: Path | None = None,
-) -> TrainedModel:
+) -> TrainedModel | None:
     """Train through the Trainer, or continue an interrupted run in `run_dir`; a finished run is loaded.
 
     As `run.fit`, but `workers` and `device` belong to the CPU loop and are not used, `start` does not go with shards,
-    and checkpoints are `trainer/checkpoint-N`. Every process sees the same `run_dir`.
+    and checkpoints are `trainer/checkpoint-N`. Every process sees the same `run_dir`; all but the main one get None.
 
     Raises:
         UserError: as `run.fit`; the machine is not what `scale` asks for; the disk is full.
@@ -163,11 +163,7 @@ def fit_scaled(
         raise UserError(
             "a later stage begins from the merged checkpoint of the one before: give it as the base model"
         )
-    accelerator = (
-        torch.accelerator.current_accelerator()
-        if torch.accelerator.is_available()
-        else None
-    )
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
     config, why = resolve_precision(
         config, run_dir, accelerator.type if accelerator else "cpu"
     )
@@ -208,7 +204,7 @@ def fit_scaled(
             " or set CUDA_VISIBLE_DEVICES=0"
         )
     setting = {"scale": asdict(scale), "processes": arguments.world_size}
-    validation = Validation.of(setup.prepared.validation, config)
+    validation = Validation(setup.prepared.validation, config)
     with ExitStack() as stack:
         journal = None
         if arguments.process_index == 0:
@@ -252,11 +248,9 @@ def autocast(config: TrainingConfig, scale: Scale) -> bool:
 def _attention(scale: Scale) -> str:
     from transformers.utils import is_flash_attn_2_available
 
-    if scale.attention == "auto":
-        if is_flash_attn_2_available():
-            return "flash_attention_2"
-        return PACKED
-    if scale.attention == "packed":
+    if scale.attention == "auto" and is_flash_attn_2_available():
+        return "flash_attention_2"
+    if scale.attention in ("auto", "packed"):
         return PACKED
     return scale.attention
 
@@ -301,7 +295,7 @@ def _arguments(
 
 def _train(
     trainer: SelfRAGTrainer, journal: TrainingJournal | None, validation: Validation
-) -> TrainedModel:
+) -> TrainedModel | None:
     from transformers.trainer_callback import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
@@ -324,7 +318,7 @@ def _train(
         trainer.accelerator.get_state_dict(trainer.model_wrapped) if sharded else None
     )
     trainer.accelerator.end_training()  # a process that ends with its group's threads running may abort
-    return TrainedModel(trainer.trainee, state, journal is not None)
+    return TrainedModel(trainer.trainee, state) if journal is not None else None
 
 
 def _last_checkpoint(directory: Path, *, main: bool) -> Path | None:
@@ -475,7 +469,7 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
         validation: Validation,
     ) -> None:
         self.trainer, self.journal, self.validation = trainer, journal, validation
-        self._started, self._ended, self._saved = 0.0, 0.0, time.monotonic()
+        self._started, self._saved = 0.0, time.monotonic()
         self._progress: Progress | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -494,17 +488,24 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Write a line of the log, summed over the processes, and ask for a checkpoint after a look or some minutes."""
         synchronize()
-        self._ended = time.monotonic()
-        tally = _summed(self.trainer.tally)
-        old = (
-            time.monotonic() - self._saved
-            >= 60 * self.trainer.config.checkpoint_minutes
-        )
-        looked = self.validation.due(state.global_step, state.max_steps)
+        trainer, step, now = self.trainer, state.global_step, time.monotonic()
+        tally, seen = _summed(trainer.tally), None
+        old = now - self._saved >= 60 * trainer.config.checkpoint_minutes
+        looked = self.validation.due(step, state.max_steps)
         control.should_save = control.should_save or looked or _agreed(old)
-        seen = _summed(self._look(args)) if looked else None
-        if self.journal is not None:
-            self._log(self.journal, state, tally, seen)
+        if looked:
+            seen = _summed(self._look(args))
+        if self.journal is not None and self._progress is not None:
+            figures = {
+                "step": step,
+                "tokens": trainer.loads.tokens_of(step - 1),
+                "seconds": now - self._started,
+                "norm": None if math.isnan(trainer.norm) else trainer.norm,
+                "rate": rate(step - 1, state.max_steps, trainer.config),
+            }
+            log_step(
+                self.journal, trainer.trainee, self._progress, figures, tally, seen
+            )
         if looked:
             over = self.journal is not None and self.validation.stopped(
                 self.journal.records()
@@ -520,38 +521,13 @@ class TrainingRecord(TrainerCallback):  # type: ignore[misc]
                 trainer.trainee, args.process_index, args.world_size
             )
 
-    def _log(
-        self,
-        journal: TrainingJournal,
-        state: Any,
-        tally: LossTally,
-        seen: LossTally | None,
-    ) -> None:
-        seconds = self._ended - self._started
-        tokens = self.trainer.loads.tokens_of(state.global_step - 1)
-        factor = rate(state.global_step - 1, state.max_steps, self.trainer.config)
-        norm = None if math.isnan(self.trainer.norm) else self.trainer.norm
-        figures = {
-            "step": state.global_step,
-            "tokens": tokens,
-            "seconds": seconds,
-            "norm": norm,
-            "rate": factor,
-        }
-        log_step(journal, self.trainer.trainee, figures, tally, seen)
-        if self._progress is not None:
-            self._progress.advance(
-                note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s"
-            )
-
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Mark the checkpoint as complete, now that all processes have written."""
         self.trainer.accelerator.wait_for_everyone()
         self._saved = time.monotonic()
         if self.journal is not None:
-            (
-                Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE
-            ).touch()
+            place = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            (place / COMPLETE).touch()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Refresh the merged weights after the last step."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
+
+from pydantic import BeforeValidator
 
 from selfrag.common.checks import check_choice, check_float, check_int
 from selfrag.common.errors import UserError
@@ -12,6 +14,16 @@ from selfrag.training.rows import TargetGroup
 RUN, ADAPTER, MODEL = "run", "adapter", "model"
 """Folders below that of a job: the run's journal, and what came out."""
 
+T = TypeVar("T")
+
+
+def _without_words(value: object) -> object:
+    """Return None for `none` and `all`, which stand for it in TOML."""
+    return None if value in ("none", "all") else value
+
+
+Unset: TypeAlias = Annotated[T | None, BeforeValidator(_without_words)]
+"""A setting that may be None, in a recipe `none` or `all`."""
 Method = Literal["lora", "full"]
 Precision = Literal["auto", "bf16", "fp32"]
 Quantization = Literal["none", "nf4"]
@@ -34,7 +46,7 @@ class Reach:
     token_rows: bool = True
     # LoRA on at most this many layers at the end of the model; None for all. Nothing below them needs a gradient, so
     # training is faster and the adapter smaller.
-    last_layers: int | None = None
+    last_layers: Unset[int] = None
     # token ids that switch an activated LoRA on; empty for a LoRA that acts everywhere
     invocation: tuple[int, ...] = ()
 
@@ -61,7 +73,7 @@ class Weighting:
     eos: float = 1.0  # the end of the answer
     # text tokens of a row with n of them weigh `text * sqrt(text_length / n)` each, so that a row of 200 tokens does
     # not count 50 times a row of 4. None: they weigh `text` each.
-    text_length: float | None = 10.0
+    text_length: Unset[float] = 10.0
 
     @classmethod
     def uniform(cls) -> Weighting:
@@ -170,10 +182,10 @@ class TrainingConfig:
     method: Method = "lora"
     lora: Lora = field(default_factory=Lora)
     epochs: int = 1
-    max_steps: int | None = None
+    max_steps: Unset[int] = None
     step_tokens: int = 2400
-    step_rows: int | None = None
-    load_tokens: int | None = None
+    step_rows: Unset[int] = None
+    load_tokens: Unset[int] = None
     workers: int = 2
     learning_rate: float = 8e-4
     row_learning_rate: float = 2e-3
@@ -191,7 +203,7 @@ class TrainingConfig:
     checkpoint_minutes: float = 10.0
     held_out: float = 0.0
     validate_steps: int = 25
-    patience: int | None = None
+    patience: Unset[int] = None
     device: str = "cpu"
     precision: Precision = "auto"
     reach: Reach = field(default_factory=Reach)

@@ -23,7 +23,7 @@ def test_the_trainer_loads_the_model_where_it_computes(tmp_path, monkeypatch):
     monkeypatch.setattr(scale, "begin", start)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(
-        torch.accelerator, "current_accelerator", lambda: torch.device("cuda")
+        torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda")
     )
     monkeypatch.setenv("LOCAL_RANK", "1")
     config = TrainingConfig(precision="bf16")

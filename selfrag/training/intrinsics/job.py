@@ -43,7 +43,7 @@ from selfrag.training.intrinsics.rows import (
 from selfrag.training.recipes import CONFIGS, GENERATOR, TrainingStage
 from selfrag.training.reports import Product, write_card
 from selfrag.training.rows import MASKED, TargetGroup, TrainingExample
-from selfrag.training.settings import ADAPTER, RUN, TrainingConfig
+from selfrag.training.settings import ADAPTER, RUN, TrainingConfig, Unset
 
 if TYPE_CHECKING:
     from selfrag.training.run import PreparedRows
@@ -143,11 +143,11 @@ class RowSelection:
     """How rows are chosen."""
 
     # at most this many of those that give an example; None for all
-    most_rows: int | None = None
+    most_rows: Unset[int] = None
     # sources alike in number, as far as they have rows; else in proportion. A source is a data set with a label, so a
     # label is then not guessed by where a row is from.
     even: bool = False
-    most_slots: int | None = None  # at most this many targets of one row; None for all
+    most_slots: Unset[int] = None  # at most this many targets of one row; None for all
     held_out: float = 0.1  # share of the rows to validate on; the paper's 90/10
     # further rows of citations with their evidence cut out, so that there is nothing to cite, as a share
     uncited: float = 0.0
