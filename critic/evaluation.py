@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,16 +36,13 @@ from selfrag.common.runs import RunLog
 from selfrag.evaluation.failures import Failures
 from selfrag.evaluation.intervals import (
     SPELLED,
-    FloatArray,
-    bootstrap,
     bracketed,
     json_values,
     mean,
 )
 from selfrag.evaluation.metrics.classification import (
     calibration_error,
-    macro_effective,
-    macro_f1,
+    classification,
 )
 from selfrag.evaluation.published import why_left_out
 from selfrag.interface import (
@@ -151,50 +149,34 @@ def figures(
     rows: Sequence[Case], judgments: Sequence[Judgment | None], *, seed: int = 0
 ) -> CriticFigures:
     """Return the figures of rows of one group, at least one; `seed` is of the intervals."""
-    groups = {row.group for row in rows}
-    if len(groups) != 1 or len(rows) != len(judgments):
-        raise ValueError(
-            f"{count_of(len(rows), 'rows')} of {count_of(len(groups), 'groups')} with"
-            f" {count_of(len(judgments), 'judgments')}"
-        )
-    (group,) = groups
+    (group,) = {row.group for row in rows}
     names = GROUPS[group].names
-    size = len(names)
-    # 1. Labels as numbers; a case without a judgment has the number after the last.
-    gold = np.array([names.index(row.label) for row in rows])
-    judged = np.full(len(rows), size)
-    shares = np.zeros((len(rows), size))
-    for number, verdict in enumerate(judgments):
-        if verdict is not None:
-            judged[number] = names.index(verdict.label)
-            shares[number] = verdict.distribution
-    confusion = np.zeros((size, size + 1), dtype=int)
-    np.add.at(confusion, (gold, judged), 1)
-    # 2. Agreement, over all cases.
-    is_gold, is_judged = np.eye(size)[gold], np.eye(size + 1)[judged][:, :size]
-
-    def f1(counts: FloatArray) -> FloatArray:
-        """Return macro-F1 over the labels that a sample's gold holds; a label never judged has F1 0."""
-        return macro_f1(
-            counts @ (is_gold * is_judged), counts @ is_gold, counts @ is_judged
-        )
-
-    # 3. Calibration, over the cases with a judgment.
-    known = judged < size
-    probabilities, truth = shares[known], is_gold[known]
-    distances = ((probabilities - truth) ** 2).sum(axis=1)
-    coverages = [verdict.coverage for verdict in judgments if verdict is not None]
+    # 1. Agreement, over all cases.
+    labels = [None if verdict is None else verdict.label for verdict in judgments]
+    agreement = classification([row.label for row in rows], labels, names, seed=seed)
+    confusion = []
+    for gold in names:
+        counts = [agreement.confusion.get((gold, said), 0) for said in (*names, None)]
+        confusion.append(tuple(counts))
+    # 2. Calibration, over the cases with a judgment.
+    sure, hits, distances, coverages = (list[float]() for _ in range(4))
+    for row, verdict in zip(rows, judgments, strict=True):
+        if verdict is None:
+            continue
+        truth = np.array(names) == row.label
+        distances.append(float(((verdict.distribution - truth) ** 2).sum()))
+        sure.append(max(verdict.distribution))
+        hits.append(float(verdict.label == row.label))
+        coverages.append(verdict.coverage)
     return CriticFigures(
         group,
-        accuracy=mean((gold == judged).astype(float).tolist(), seed=seed),
-        macro_f1=bootstrap(len(rows), f1, seed, effective=macro_effective(is_gold)),
-        ece=calibration_error(
-            probabilities.max(axis=1), (gold == judged)[known], seed=seed
-        ),
-        brier=mean(distances.tolist(), seed=seed, bounds=(0.0, 2.0)),
+        agreement.accuracy,
+        agreement.macro_f1,
+        calibration_error(sure, hits, seed=seed),
+        mean(distances, seed=seed, bounds=(0.0, 2.0)),
         coverage=float(np.mean(coverages)) if coverages else math.nan,
-        confusion=tuple(map(tuple, confusion.tolist())),
-        undefined=len(rows) - len(coverages),
+        confusion=tuple(confusion),
+        undefined=agreement.undefined,
     )
 
 
@@ -299,14 +281,12 @@ def _across(
     """Return one figure of every critic in every group, or in a part of it."""
     rows = []
     for name, evaluation in evaluations.items():
-        cells = []
-        for group in groups:
-            in_group = (
-                evaluation.groups.get(group)
-                if part is None
-                else evaluation.parts.get(group, {}).get(part)
-            )
-            cells.append(_shown(getattr(in_group, figure, None)))
+        figures_of: dict[str, CriticFigures | None] = dict(evaluation.groups)
+        if part is not None:
+            figures_of = {key: by.get(part) for key, by in evaluation.parts.items()}
+        cells = [
+            _shown(getattr(figures_of.get(group), figure, None)) for group in groups
+        ]
         rows.append((name, *cells))
     return rows
 
@@ -322,19 +302,8 @@ def _full(evaluation: Evaluation, groups: list[str]) -> str:
             of_group.undefined,
         )
         rows.append((group, of_group.accuracy.n, *cells))
-    return markdown_table(
-        (
-            "group",
-            "rows",
-            "accuracy",
-            "macro-F1",
-            "ECE",
-            "Brier",
-            "coverage",
-            "no judgment",
-        ),
-        rows,
-    )
+    head = "group,rows,accuracy,macro-F1,ECE,Brier,coverage,no judgment"
+    return markdown_table(head.split(","), rows)
 
 
 def _parts(evaluations: NamedEvaluations, main: str, group: str) -> str:
@@ -345,19 +314,12 @@ def _parts(evaluations: NamedEvaluations, main: str, group: str) -> str:
     }
     rows = []
     for part, of_part in evaluations[main].parts[group].items():
-        cells = [
-            f"{parts[part].accuracy.value:.3f}" if part in parts else "-"
-            for parts in rivals.values()
-        ]
-        rows.append(
-            (
-                part,
-                of_part.accuracy.n,
-                _shown(of_part.accuracy),
-                f"{of_part.brier.value:.3f}",
-                *cells,
-            )
-        )
+        accuracy = of_part.accuracy
+        cells = [part, accuracy.n, _shown(accuracy), f"{of_part.brier.value:.3f}"]
+        for parts in rivals.values():
+            rival = parts.get(part)
+            cells.append("-" if rival is None else f"{rival.accuracy.value:.3f}")
+        rows.append(cells)
     return markdown_table(("part", "rows", main, "Brier", *rivals), rows)
 
 
@@ -383,34 +345,8 @@ class JudgedChunk:
     scores: tuple[tuple[tuple[float, ...], float] | None, ...]
 
 
-class EvaluationJournal:
-    """Chunks that models have judged, in memory and, with a file, on disk; see `CHUNK`."""
-
-    def __init__(self, path: Path | None, identity: Mapping[str, Any]) -> None:
-        self.chunks: dict[tuple[str, int], JudgedChunk] = {}
-        self.path = path
-        self._log = (
-            None
-            if path is None
-            else RunLog(path, identity, self._take, otherwise="remove it to start over")
-        )
-
-    def _take(self, record: Mapping[str, Any]) -> None:
-        chunk = validate(JudgedChunk, record)
-        self.chunks[chunk.critic, chunk.chunk] = chunk
-
-    def add(self, chunk: JudgedChunk) -> None:
-        """Keep a chunk."""
-        self.chunks[chunk.critic, chunk.chunk] = chunk
-        if self._log is not None:
-            self._log.append(asdict(chunk))
-
-    def close(self, *, remove: bool) -> None:
-        """Free the file, and remove it where it is needed no more."""
-        if self._log is not None:
-            self._log.close()
-            if remove:
-                self._log.path.unlink(missing_ok=True)
+JudgedChunks: TypeAlias = dict[tuple[str, int], JudgedChunk]
+"""By critic and number."""
 
 
 def run_evaluation(
@@ -443,25 +379,42 @@ def run_evaluation(
             out.parent.mkdir(parents=True, exist_ok=True)
         about = _manifest(rows_path, subjects, folders, seed)
     # 3. Evaluate one critic after the other.
-    journal = _journal(out, about)
     evaluations: dict[str, Evaluation] = {}
-    is_complete = False
-    try:
-        for name, evaluation in _evaluations(subjects, fitted, rows, journal, seed):
-            say(f"{name}: {count_of(len(rows), 'cases')}")
-            evaluations[name] = evaluation()
-            if out is not None:
-                critics, judgments = {}, {}
-                for judge, judged in evaluations.items():
-                    critics[judge] = judged.as_dict()
-                    judgments[judge] = _by_id(rows, judged.judgments)
-                write_json(
-                    out, {"manifest": about, "critics": critics, "judgments": judgments}
-                )
-        is_complete = True
-    finally:
-        journal.close(remove=is_complete)
+    chunks: JudgedChunks = {}
+
+    def take(record: Mapping[str, Any]) -> None:
+        chunk = validate(JudgedChunk, record)
+        chunks[chunk.critic, chunk.chunk] = chunk
+
+    with TemporaryDirectory() as scratch:
+        kept, identity = Path(scratch) / "journal", dict[str, Any]()
+        # without models nothing is worth keeping
+        if out is not None and about["models"]:
+            kept, identity = journal_of(out), _identity(about)
+        otherwise = "remove it to start over"
+        with RunLog(kept, identity, take, otherwise=otherwise) as log:
+            critics = _evaluations(subjects, fitted, rows, log, chunks, seed)
+            for name, evaluation in critics:
+                say(f"{name}: {count_of(len(rows), 'cases')}")
+                evaluations[name] = evaluation()
+                if out is not None:
+                    _write(out, about, rows, evaluations)
+        kept.unlink()
     return evaluations
+
+
+def _write(
+    out: Path,
+    about: Mapping[str, Any],
+    rows: list[Case],
+    evaluations: NamedEvaluations,
+) -> None:
+    critics, judgments = {}, {}
+    for name, evaluation in evaluations.items():
+        critics[name] = evaluation.as_dict()
+        judgments[name] = _by_id(rows, evaluation.judgments)
+    values = {"manifest": about, "critics": critics, "judgments": judgments}
+    write_json(out, values)
 
 
 def _rows(path: Path, rows: Iterable[Case]) -> list[Case]:
@@ -475,7 +428,8 @@ def _evaluations(
     subjects: EvaluationSubjects,
     fitted: Mapping[str, Critic],
     rows: list[Case],
-    journal: EvaluationJournal,
+    log: RunLog,
+    chunks: JudgedChunks,
     seed: int,
 ) -> Iterator[tuple[str, Callable[[], Evaluation]]]:
     """Yield each critic's name with what evaluates it, models first."""
@@ -484,13 +438,14 @@ def _evaluations(
     if subjects.critic is not None:
         name = Path(subjects.critic).name
         loads[name] = partial(load_critic, subjects.critic, engine)
-    if subjects.base is not None:
-        loads[PROMPTED] = partial(_load_model, subjects.base, engine, PromptedCodec)
-    if subjects.generator is not None:
-        model = subjects.generator
-        loads[GENERATOR] = partial(_load_model, model, engine, GeneratorCodec)
+    for name, model, kind in (
+        (PROMPTED, subjects.base, PromptedCodec),
+        (GENERATOR, subjects.generator, GeneratorCodec),
+    ):
+        if model is not None:
+            loads[name] = partial(_load_model, model, engine, kind)
     for name, load in loads.items():
-        yield name, partial(_judge, name, load, rows, journal, seed)
+        yield name, partial(_judge, name, load, rows, log, chunks, seed)
     for name, critic in fitted.items():
         yield name, partial(evaluate, critic, rows, seed=seed)
 
@@ -511,40 +466,39 @@ def _judge(
     name: str,
     load: Callable[[], Critic],
     rows: list[Case],
-    journal: EvaluationJournal,
+    log: RunLog,
+    chunks: JudgedChunks,
     seed: int,
 ) -> Evaluation:
-    """Evaluate a model, asked about those chunks only that the journal lacks; shows its progress."""
-    starts = range(0, len(rows), CHUNK)
-    missing = [
-        number for number in range(len(starts)) if (name, number) not in journal.chunks
-    ]
+    """Evaluate a model, asked about those chunks only that are not known; shows its progress."""
+    parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+    missing = [number for number in range(len(parts)) if (name, number) not in chunks]
     if missing:
-        done = len(rows) - sum(
-            len(rows[starts[number] :][:CHUNK]) for number in missing
-        )
+        done = len(rows) - sum(len(parts[number]) for number in missing)
         with (
             load() as critic,
             Progress("evaluation", "case", len(rows), done) as progress,
         ):
             for number in missing:
-                part = rows[starts[number] :][:CHUNK]
+                part = parts[number]
                 started = time.perf_counter()
                 judged = critic.judge(part)
-                progress.advance(len(part))
                 seconds = float(time.perf_counter() - started)
-                scores = tuple(
-                    None
-                    if verdict is None
-                    else (verdict.distribution, verdict.coverage)
-                    for verdict in judged
+                progress.advance(len(part))
+                scores = []
+                for verdict in judged:
+                    score = None
+                    if verdict is not None:
+                        score = verdict.distribution, verdict.coverage
+                    scores.append(score)
+                chunk = JudgedChunk(
+                    name, number, seconds, critic.shortened(part), tuple(scores)
                 )
-                journal.add(
-                    JudgedChunk(name, number, seconds, critic.shortened(part), scores)
-                )
-    chunks = [journal.chunks[name, number] for number in range(len(starts))]
+                log.append(asdict(chunk))
+                chunks[name, number] = chunk
+    of_critic = [chunks[name, number] for number in range(len(parts))]
     judgments: list[Judgment | None] = []
-    by_row = chain.from_iterable(chunk.scores for chunk in chunks)
+    by_row = chain.from_iterable(chunk.scores for chunk in of_critic)
     for number, (row, score) in enumerate(zip(rows, by_row, strict=True)):
         judgment = None
         if score is not None:
@@ -552,10 +506,9 @@ def _judge(
                 row.labels, f"case {number}", *score, JudgmentSource.JUDGE
             )
         judgments.append(judgment)
-    evaluation = compare(
-        rows, judgments, seed=seed, seconds=sum(chunk.seconds for chunk in chunks)
-    )
-    return replace(evaluation, shortened=sum(chunk.shortened for chunk in chunks))
+    seconds = sum(chunk.seconds for chunk in of_critic)
+    evaluation = compare(rows, judgments, seed=seed, seconds=seconds)
+    return replace(evaluation, shortened=sum(chunk.shortened for chunk in of_critic))
 
 
 def journal_of(out: Path) -> Path:
@@ -565,22 +518,18 @@ def journal_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.journal")
 
 
-def _journal(out: Path | None, about: Mapping[str, Any]) -> EvaluationJournal:
-    """Open what an interrupted evaluation left beside `out`; without models nothing is worth keeping."""
-    if out is None or not about["models"]:
-        return EvaluationJournal(None, {})
+def _identity(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all that decides what the models judge; not the training rows and the seed, which only figures go by."""
     from critic.teacher.forms import OWN
     from selfrag.engines import choose_engine
 
-    # All that decides what the models judge: not the training rows and the seed, whose figures are made again.
-    engine = about["engine"] or choose_engine()[0]
-    identity = {
+    return {
         "rows": [*about["rows"].values()],
         **about["models"],
-        "engine": engine,
+        "engine": about["engine"] or choose_engine()[0],
         "prompt": OWN.fingerprint,
+        "chunk": CHUNK,
     }
-    return EvaluationJournal(journal_of(out), {**identity, "chunk": CHUNK})
 
 
 def _manifest(

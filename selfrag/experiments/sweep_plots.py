@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from selfrag.evaluation.comparison import ComparisonRow, ComparisonTable
 from selfrag.evaluation.metrics.registry import is_count
@@ -14,59 +16,52 @@ from selfrag.evaluation.pareto import ParetoPoint, pareto_front
 from selfrag.interface import Estimate, printable, require, writing
 from selfrag.render.figures import save
 
-Curve = Sequence[tuple[float, Estimate]]
+Curve: TypeAlias = Sequence[tuple[float, Estimate]]
+"""Values along an axis, in order."""
+Panel: TypeAlias = tuple[str, float, Mapping[str, Curve]]
+"""One pair of axes: what goes up, the factor on it, and its curves by name; an empty one is left out."""
 ENDINGS = ("svg", "png")
 # of an axis: values nearer to each other cannot be told apart on a linear one
 _CLOSE = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One pair of axes."""
-
-    label: str  # of what goes up
-    # name to values along the axis; without values it is left out
-    curves: Mapping[str, Curve]
-    percent: bool = True  # show shares in percent
-
-
 def axis_figure(
-    title: str, axis: str, panels: Sequence[Panel], *, base: float | None = None
+    title: str, axis: str, panels: Sequence[Panel], base: float | None
 ) -> Any:
     """Draw curves along one axis with their 95% intervals, as Figures 3b and 3c; None if there is nothing to draw."""
     shown: list[Panel] = []
     values: set[float] = set()
     for panel in panels:
-        if any(len(curve) > 1 for curve in panel.curves.values()):
+        curves = panel[2].values()
+        if any(len(curve) > 1 for curve in curves):
             shown.append(panel)
-            values.update(value for value, _ in chain(*panel.curves.values()))
+            values.update(value for value, _ in chain(*curves))
     if not shown:
         return None
     places = places_of(values)
     figure = _figure((7.5, 2.4 * len(shown)))
     rows = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, panel in zip(rows, shown, strict=True):
-        scale = 100 if panel.percent else 1
-        for name, curve in panel.curves.items():
+    for axes, (label, factor, curves_by_name) in zip(rows, shown, strict=True):
+        for name, curve in curves_by_name.items():
             if curve:
-                _draw(axes, name, curve, scale, places)
+                xs = [places[value] for value, _ in curve]
+                estimates = [(e.value, e.low, e.high) for _, e in curve]
+                means, lows, highs = factor * np.transpose(estimates)
+                axes.plot(xs, means, marker="o", markersize=4, label=printable(name))
+                axes.fill_between(xs, lows, highs, alpha=0.15, linewidth=0)
         if base in places:
             axes.axvline(
                 places[base], color="grey", linewidth=1, linestyle=":", label="base"
             )
-        axes.set(ylabel=printable(panel.label))
+        axes.set(ylabel=printable(label))
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     rows[0].set(title=printable(title))
-    rows[-1].set(xlabel=printable(axis))
     if any(place != value for value, place in places.items()):
-        rows[-1].set_xticks(
-            list(places.values()),
-            [f"{value:g}" for value in places],
-            rotation=60,
-            fontsize="small",
-        )
-        rows[-1].set(xlabel=printable(f"{axis} (values at equal steps)"))
+        axis += " (values at equal steps)"
+        labels = [f"{value:g}" for value in places]
+        rows[-1].set_xticks([*places.values()], labels, rotation=60, fontsize="small")
+    rows[-1].set(xlabel=printable(axis))
     return figure
 
 
@@ -96,12 +91,13 @@ def pareto_figure(
         return None
     figure = _figure((5.5, 4.0))
     axes = figure.subplots()
-    axes.scatter(*_coordinates(points.values()), s=18, color="tab:grey")
-    best = _coordinates(points[name] for name in pareto_front(points))
+    dots = np.transpose([astuple(point) for point in points.values()])
+    axes.scatter(*dots, s=18, color="tab:grey")
+    best = np.transpose([astuple(points[name]) for name in pareto_front(points)])
     axes.plot(*best, marker="o", color="tab:blue", label="not beaten")
     for name, text in marked.items():
         if name in points:
-            where = (points[name].price, points[name].gain)
+            where = astuple(points[name])
             axes.annotate(
                 printable(text),
                 where,
@@ -119,29 +115,11 @@ def pareto_figure(
     return figure
 
 
-def _coordinates(points: Iterable[ParetoPoint]) -> list[tuple[float, ...]]:
-    """Return all prices, and all gains."""
-    return list(zip(*((point.price, point.gain) for point in points), strict=True))
-
-
 def _figure(size: tuple[float, float]) -> Any:
     require("matplotlib", extra="eval")
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained")
-
-
-def _draw(
-    axes: Any, name: str, curve: Curve, scale: float, places: Mapping[float, float]
-) -> None:
-    xs, means, lows, highs = (list[float]() for _ in range(4))
-    for value, estimate in sorted(curve, key=lambda point: point[0]):
-        xs.append(places[value])
-        means.append(scale * estimate.value)
-        lows.append(scale * estimate.low)
-        highs.append(scale * estimate.high)
-    (line,) = axes.plot(xs, means, marker="o", markersize=4, label=printable(name))
-    axes.fill_between(xs, lows, highs, color=line.get_color(), alpha=0.15, linewidth=0)
 
 
 def plots_of(
@@ -165,34 +143,31 @@ def plots_of(
         for metric in (*heads, "citation_precision", *further, "retrieval_rate"):
             shares[metric] = _curve(rows, points, metric)
         words = {"words": _curve(rows, points, "words")}
-        panels = [
-            Panel("percent", shares),
-            Panel("words an answer", words, percent=False),
-        ]
+        panels = [("percent", 100.0, shares), ("words an answer", 1.0, words)]
         if axis == "threshold":  # Figure 3c
-            relative = {}
-            for head in heads:
-                relative[f"{head}, normalised"] = normalised(shares[head])
+            relative = {
+                f"{head}, normalised": normalised(shares[head]) for head in heads
+            }
             relative["retrieval_rate"] = shares["retrieval_rate"]
-            panels.insert(1, Panel("percent of threshold 0", relative))
+            panels.insert(1, ("percent of threshold 0", 100.0, relative))
         numbers = [
-            v for v, name in points if name == base and isinstance(v, int | float)
+            float(v)
+            for v, name in points
+            if name == base and isinstance(v, int | float)
         ]
-        at = float(numbers[0]) if numbers else None
-        figures[f"{table.name}-{axis}"] = axis_figure(table.name, axis, panels, base=at)
+        at = next(iter(numbers), None)
+        figures[f"{table.name}-{axis}"] = axis_figure(table.name, axis, panels, at)
     marked = {base: base}
     if chosen is not None:
         marked[chosen] = f"chosen: {chosen}"
     fronts = [("retrieval_rate", "retrieval_rate, %", head, 100.0) for head in heads]
-    for price, label, gain, scale in (
-        *fronts,
-        ("words", "words", "citation_precision", 1.0),
-    ):
+    fronts.append(("words", "words", "citation_precision", 1.0))
+    for price, label, gain, factor in fronts:
         dots: dict[str, ParetoPoint] = {}
         for row in table.rows:
             low, high = row.figures.get(price), row.figures.get(gain)
             if low is not None and high is not None:
-                dots[row.system] = ParetoPoint(scale * low.value, 100 * high.value)
+                dots[row.system] = ParetoPoint(factor * low.value, 100 * high.value)
         figures[f"{table.name}-pareto-{price}"] = pareto_figure(
             table.name, (label, f"{gain}, %"), dots, marked
         )
@@ -205,12 +180,11 @@ def plots_of(
 
 def normalised(curve: Curve) -> Curve:
     """Return a curve as shares of its value at the lowest place, interval ends likewise; empty where that is 0."""
-    ordered = sorted(curve, key=lambda point: point[0])
-    lowest = ordered[0][1].value if ordered else 0.0
+    lowest = curve[0][1].value if curve else 0.0
     if not lowest > 0:
         return ()
     shares = []
-    for at, estimate in ordered:
+    for at, estimate in curve:
         relative = replace(
             estimate,
             value=estimate.value / lowest,
@@ -229,4 +203,4 @@ def _curve(
         estimate = rows[name].figures.get(metric)
         if estimate is not None and isinstance(value, int | float):
             curve.append((float(value), estimate))
-    return curve
+    return sorted(curve, key=lambda point: point[0])

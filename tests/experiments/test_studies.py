@@ -421,7 +421,7 @@ def test_memory_by_substrings_as_the_paper_says_and_repeated_bigrams():
 
 
 def test_curves_are_normalised_and_close_values_stand_at_equal_steps():
-    curve = [(0.5, Estimate(0.3, 0.2, 0.4, 9)), (0.0, Estimate(0.6, 0.5, 0.7, 9))]
+    curve = [(0.0, Estimate(0.6, 0.5, 0.7, 9)), (0.5, Estimate(0.3, 0.2, 0.4, 9))]
     points = [(at, estimate.value, estimate.low) for at, estimate in normalised(curve)]
     assert points == [
         (0.0, 1.0, pytest.approx(5 / 6)),

@@ -15,6 +15,7 @@ from selfrag.evaluation.metrics.classification import (
 from selfrag.experiments.intrinsics.part_tables import (
     area,
     class_cells,
+    item_records,
     measure_parts,
     parts_of,
     published_table,
@@ -95,10 +96,11 @@ def evaluate_answerability(
         number, data = TABLES[name]
         left_out = why_table_left_out(number, rows, data, "precision, recall, F1")
         tables.append(published_table(name, _CLASSES, published, left_out=left_out))
-    items = []
-    for place, row in enumerate(rows):
-        item: dict[str, Any] = {"id": row.id, "source": row.source, "truth": row.label}
-        for system, verdicts in systems.items():
-            item[system] = asdict(verdicts[place])
-        items.append(item)
+    columns: dict[str, Sequence[Any]] = {
+        "source": [row.source for row in rows],
+        "truth": [row.label for row in rows],
+    }
+    for system, verdicts in systems.items():
+        columns[system] = list(map(asdict, verdicts))
+    items = item_records(rows, columns)
     return MeasuredSection(ANSWERABILITY_PART, tuple(tables), figures, tuple(items))

@@ -19,6 +19,7 @@ from selfrag.evaluation.metrics.registry import harmonic
 from selfrag.evaluation.normalisation import normalise
 from selfrag.evaluation.published import why_left_out
 from selfrag.experiments.intrinsics.part_tables import (
+    item_records,
     measure_parts,
     parts_of,
     published_table,
@@ -108,12 +109,10 @@ def evaluate_citations(
     table, figures = _against_annotated(systems, len(cut_rows), seed)
     tables = [table]
     annotated = systems["first sentence"]
-    items = []
-    for place, row in enumerate(rows):
-        item: dict[str, Any] = {"id": row.id, "gold": annotated.gold[place]}
-        for name, system in systems.items():
-            item[name] = system.rows[place].cited
-        items.append(item)
+    cited: dict[str, Sequence[Any]] = {"gold": annotated.gold}
+    for name, system in systems.items():
+        cited[name] = [row.cited for row in system.rows]
+    items = item_records(rows, cited)
     # 3. figures by a judge of entailment and by a grader
     gold_rows = []
     for cited_row, citations in zip(annotated.rows, annotated.gold, strict=True):

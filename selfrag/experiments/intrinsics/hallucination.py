@@ -18,6 +18,7 @@ from selfrag.experiments.intrinsics.part_tables import (
     ALL_ROWS,
     area,
     class_cells,
+    item_records,
     measure_parts,
     parts_of,
     published_table,
@@ -77,9 +78,7 @@ def evaluate_hallucination(
         response = _JudgedResponse(common == WORSE[-1], 0.5, grades_of_majority, labels)
         systems["majority"].append(response)
     worst = list(map(_worst, rows))
-    items: list[dict[str, Any]] = []
-    for row, label in zip(rows, worst, strict=True):
-        items.append({"id": row.id, "worst": label})
+    items = item_records(rows, {"worst": worst})
     for subject in subjects:
         results = ask(subject, HALLUCINATION_PART, [row.state for row in rows])
         golds = _sentence_labels(rows, subject.codec(HALLUCINATION_PART))

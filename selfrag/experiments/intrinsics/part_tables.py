@@ -54,6 +54,19 @@ def measure_parts(
     return tables, figures
 
 
+def item_records(
+    items: Iterable[IntrinsicRow | JudgedTurn], columns: Mapping[str, Sequence[Any]]
+) -> list[dict[str, Any]]:
+    """Return a record of each item: its id, and what every column says of it."""
+    records = []
+    for place, item in enumerate(items):
+        record: dict[str, Any] = {"id": item.id}
+        for name, column in columns.items():
+            record[name] = column[place]
+        records.append(record)
+    return records
+
+
 def published_table(
     title: str,
     head: Sequence[str],

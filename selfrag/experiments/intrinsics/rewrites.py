@@ -23,6 +23,7 @@ from selfrag.experiments.intrinsics.flows import (
     faithfulness,
 )
 from selfrag.experiments.intrinsics.part_tables import (
+    item_records,
     measure_parts,
     published_table,
     why_table_left_out,
@@ -115,12 +116,7 @@ def evaluate_rewrite(
     )
     note = "Where a model wrote no rewrite, the original question stands and is counted as such"
     tables = [ReportTable(title, REWRITES_HEAD, tuple(lines), (note,))]
-    items: list[dict[str, Any]] = []
-    for place, row in enumerate(rows):
-        item: dict[str, Any] = {"id": row.id, "gold": row.text}
-        for system, texts in texts_of.items():
-            item[system] = texts[place]
-        items.append(item)
+    items = item_records(rows, {"gold": [row.text for row in rows], **texts_of})
     failures: list[Failures] = []
     # 2. what the rewrites find, and the answers from that
     if followups and search is not None:
@@ -236,12 +232,11 @@ def _retrieval(
     if any(turn.id.endswith(FOLLOW_UP) for turn in followups):
         note = "Follow-ups made from questions that name their passage's title; the question itself is the gold rewrite"
         tables[0] = replace(tables[0], notes=(note,))
-    records = []
-    for place, turn in enumerate(followups):
-        record = {"id": turn.id, "gold": turn.gold, "relevant": sorted(turn.relevant)}
-        for system, texts in queries.items():
-            record[system] = texts[place]
-        records.append(record)
+    known: dict[str, Sequence[Any]] = {
+        "gold": [turn.gold for turn in followups],
+        "relevant": [sorted(turn.relevant) for turn in followups],
+    }
+    records = item_records(followups, {**known, **queries})
     return tables, figures, records, []
 
 
