@@ -393,8 +393,12 @@ def run_evaluation(
             kept, identity = journal_of(out), _identity(about)
         otherwise = "remove it to start over"
         with RunLog(kept, identity, take, otherwise=otherwise) as log:
-            critics = _evaluations(subjects, fitted, rows, log, chunks, seed)
-            for name, evaluation in critics:
+            evaluating: dict[str, Callable[[], Evaluation]] = {}
+            for name, load in _loads(subjects).items():
+                evaluating[name] = partial(_judge, name, load, rows, log, chunks, seed)
+            for name, critic in fitted.items():
+                evaluating[name] = partial(evaluate, critic, rows, seed=seed)
+            for name, evaluation in evaluating.items():
                 say(f"{name}: {count_of(len(rows), 'cases')}")
                 evaluations[name] = evaluation()
                 if out is not None:
@@ -424,15 +428,8 @@ def _rows(path: Path, rows: Iterable[Case]) -> list[Case]:
     return listed
 
 
-def _evaluations(
-    subjects: EvaluationSubjects,
-    fitted: Mapping[str, Critic],
-    rows: list[Case],
-    log: RunLog,
-    chunks: JudgedChunks,
-    seed: int,
-) -> Iterator[tuple[str, Callable[[], Evaluation]]]:
-    """Yield each critic's name with what evaluates it, models first."""
+def _loads(subjects: EvaluationSubjects) -> dict[str, Callable[[], Critic]]:
+    """Return what loads each model, by the name of its critic."""
     engine = subjects.engine
     loads: dict[str, Callable[[], Critic]] = {}
     if subjects.critic is not None:
@@ -444,10 +441,7 @@ def _evaluations(
     ):
         if model is not None:
             loads[name] = partial(_load_model, model, engine, kind)
-    for name, load in loads.items():
-        yield name, partial(_judge, name, load, rows, log, chunks, seed)
-    for name, critic in fitted.items():
-        yield name, partial(evaluate, critic, rows, seed=seed)
+    return loads
 
 
 def _load_model(

@@ -9,16 +9,18 @@ rule cannot give goes to the others. Every pair and rule has a random generator 
 from __future__ import annotations
 
 import random
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Literal, TypeAlias
 
 from critic.augment.algorithm import segments
 from critic.cases import Case, digest
 from critic.pairs import Pair
 from critic.targets import counted
-from selfrag.interface import Passage, Retriever, SentenceFinder, UserError
+from selfrag.interface import Passage, Retriever, SentenceFinder, UserError, validate
 from selfrag.render.tables import markdown_table, quoted
 
 SHORTEST = 12
@@ -47,24 +49,8 @@ class SamplingRule:
         return self.evidence in ("first", "found")
 
 
-RULES: tuple[SamplingRule, ...] = (
-    SamplingRule("retrieve_for_instruction", "Retrieve"),
-    SamplingRule(
-        "retrieve_for_sentence_with_gold_passage", "Retrieve", "gold", "sentence"
-    ),
-    SamplingRule(
-        "retrieve_for_sentence_with_first_passage", "Retrieve", "first", "sentence"
-    ),
-    SamplingRule("isrel_of_gold_passage", "IsRel", "gold"),
-    SamplingRule("isrel_of_found_passage", "IsRel", "found"),
-    SamplingRule("isrel_of_other_passage", "IsRel", "other"),
-    SamplingRule("issup_by_gold_passage", "IsSup", "gold", "sentence"),
-    SamplingRule("issup_by_found_passage", "IsSup", "found", "sentence"),
-    SamplingRule("issup_by_other_passage", "IsSup", "other", "sentence"),
-    SamplingRule("isuse_of_output", "IsUse", output="whole"),
-    SamplingRule("isuse_of_beginning", "IsUse", output="beginning"),
-    SamplingRule("isuse_of_other_output", "IsUse", output="other"),
-)
+_TOML = files(__package__).joinpath("sampling.toml").read_text(encoding="utf-8")
+RULES = tuple(validate(SamplingRule, rule) for rule in tomllib.loads(_TOML)["rule"])
 """All rules. Those with a found or first passage need a retriever."""
 
 
@@ -160,7 +146,6 @@ def draw(
     seed: int = 0,
     retriever: Retriever | None = None,
     passages: int = 5,
-    rules: Sequence[SamplingRule] = RULES,
 ) -> CaseSample:
     """Draw `requested` cases of each group; `find` gives sentence spans, `passages` is how many a search brings.
 
@@ -175,7 +160,7 @@ def draw(
     for group, count in requested.items():
         usable = [
             rule
-            for rule in rules
+            for rule in RULES
             if rule.group == group and (retriever is not None or not rule.searches)
         ]
         if not usable:

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -281,70 +281,50 @@ def _work(
 
 def _write_files(log: RunLog, order: Sequence[int], out: Path) -> dict[str, Any]:
     """Write the files of a run from the records of its log in this order, and return their counts."""
-    counts = _Counts()
 
     def outcomes() -> Iterator[Outcome]:
         for place in order:
             yield from log.record(place)["outcomes"]
 
-    def rows() -> Iterator[Mapping[str, Any]]:
-        for item in outcomes():
-            counts.add(item)
-            yield from item.get("rows", ())
-
-    write_jsonl(out / "rows.jsonl", rows())
-    write_jsonl(
-        out / "provenance.jsonl",
-        (record for item in outcomes() for record in item.get("provenance", ())),
-    )
-    write_jsonl(
-        out / "dropped.jsonl",
-        (item["dropped"] for item in outcomes() if "dropped" in item),
-    )
-    return counts.as_dict()
+    for name in ("rows", "provenance"):
+        parts = (item.get(name, ()) for item in outcomes())
+        write_jsonl(out / f"{name}.jsonl", chain.from_iterable(parts))
+    dropped = (item["dropped"] for item in outcomes() if "dropped" in item)
+    write_jsonl(out / "dropped.jsonl", dropped)
+    return _counted(outcomes())
 
 
-class _Counts:
-    def __init__(self) -> None:
-        self.totals: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.tokens: Counter[str] = Counter()
-        self.sources: dict[str, dict[str, int]] = defaultdict(
-            lambda: {"rows": 0, "with_retrieval": 0}
-        )
-
-    def add(self, item: Outcome) -> None:
-        self.totals["items"] += 1
+def _counted(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """Return counts of what became of pairs, in a fixed order."""
+    totals: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    sources: dict[str, Counter[str]] = defaultdict(Counter)
+    for item in outcomes:
+        totals["items"] += 1
         if "dropped" in item:
-            self.dropped[item["dropped"]["reason"]] += 1
-            return
-        self.totals["pairs_with_rows"] += 1
+            dropped[item["dropped"]["reason"]] += 1
+            continue
+        totals["pairs_with_rows"] += 1
         for row, provenance in zip(item["rows"], item["provenance"], strict=True):
-            tokens = [part["token"] for part in row["target"] if "token" in part]
-            self.tokens.update(tokens)
-            self.totals["rows"] += 1
-            self.totals["passages"] += sum("passage" in part for part in row["target"])
+            written = [part["token"] for part in row["target"] if "token" in part]
+            tokens.update(written)
+            totals["rows"] += 1
+            totals["passages"] += sum("passage" in part for part in row["target"])
+            of_source = sources[row["source"]]
+            of_source["rows"] += 1
+            of_source["with_retrieval"] += "[Retrieval]" in written
             for segment in provenance["segments"]:
-                gold = {
-                    candidate["id"]
-                    for candidate in segment.get("candidates", ())
-                    if candidate["gold"]
-                }
-                self.totals["gold_passages"] += segment.get("chosen") in gold
-            self.sources[row["source"]]["rows"] += 1
-            self.sources[row["source"]]["with_retrieval"] += "[Retrieval]" in tokens
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values in a fixed order."""
-        return {
-            **{
-                name: self.totals[name] for name in ("items", "pairs_with_rows", "rows")
-            },
-            "dropped": dict(sorted(self.dropped.items())),
-            "tokens": dict(sorted(self.tokens.items())),
-            **{name: self.totals[name] for name in ("passages", "gold_passages")},
-            "sources": dict(sorted(self.sources.items())),
-        }
+                for candidate in segment.get("candidates", ()):
+                    is_chosen = candidate["id"] == segment.get("chosen")
+                    totals["gold_passages"] += is_chosen and candidate["gold"]
+    return {
+        **{name: totals[name] for name in ("items", "pairs_with_rows", "rows")},
+        "dropped": dict(sorted(dropped.items())),
+        "tokens": dict(sorted(tokens.items())),
+        **{name: totals[name] for name in ("passages", "gold_passages")},
+        "sources": {name: dict(sources[name]) for name in sorted(sources)},
+    }
 
 
 def _combined(fingerprints: Iterable[str]) -> str:

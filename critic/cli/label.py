@@ -15,7 +15,6 @@ from critic.targets import PAPER, parse_targets
 from critic.teacher.settings import (
     LabelConstraint,
     LabellingLimits,
-    Prices,
     TeacherSettings,
 )
 from selfrag.interface import (
@@ -171,23 +170,10 @@ _TEACHER = (
 _COST = Fields(
     LabellingLimits,
     "What it may cost",
-    "prices.prompt=--price-in",
-    "prices.completion=--price-out",
+    "price_in",
+    "price_out",
     "most_cost=--max-cost",
 )
-
-
-def _limits(targets: Sequence[str], cost: FieldValues) -> LabellingLimits:
-
-    prices = [cost.get(f"prices.{name}") for name in ("prompt", "completion")]
-    if prices.count(None) == 1:
-        raise UserError(
-            "one price is missing; give both --price-in and --price-out, per million tokens"
-        )
-    paid = None
-    if None not in prices:
-        paid = Prices(cost["prices.prompt"], cost["prices.completion"])
-    return LabellingLimits(parse_targets(targets), paid, cost.get("most_cost"))
 
 
 def _forms(prompts: Path | None, pending: Sequence[Case]) -> TeacherForms:
@@ -239,7 +225,7 @@ def label(
     from critic.teacher.run import GoldTeacher, JudgeTeacher, Teacher, label_questions
     from selfrag.intrinsics.named import open_judge
 
-    limits = _limits(target or (), cost)
+    limits = LabellingLimits(parse_targets(target or ()), **cost)
     _check_teacher(ctx, [gold, judge, teacher.get("url")])
     pending = list(read_questions(questions))
     if not pending:
@@ -259,7 +245,7 @@ def label(
         plan = CommandResult({"questions": len(questions)}, line)
         most = 0.0
         if isinstance(labeller, EndpointTeacher):
-            expected = forecast(questions, labeller.config, limits.prices)
+            expected = forecast(questions, labeller.config, limits)
             plan = CommandResult(expected, str(expected))
             most = expected.most_cost or 0.0
         if dry_run:

@@ -28,24 +28,17 @@ COMMANDS = {
     "inspect": "Write a page with statistics of all rows and a sample of them, to be opened from disk.",
 }
 """Commands in the order of `--help`, with their lines there."""
-PLACES = {
-    "sample": "critic.cli.label:sample",
-    "label": "critic.cli.label:label",
-    "agree": "critic.cli.label:agree",
-    "split": "critic.cli.label:split",
-    "train": "critic.cli.train:train",
-    "eval": "critic.cli.train:evaluate",
-    "adopt": "critic.cli.train:adopt",
-    "augment": "critic.cli.augment:augment",
-    "pairs": "critic.cli.augment:pairs",
-    "inspect": "critic.cli.augment:inspect",
+MODULES = {
+    "critic.cli.label": "sample label agree split",
+    "critic.cli.train": "train eval adopt",
+    "critic.cli.augment": "augment pairs inspect",
 }
-"""Module and attribute of each."""
+"""Module of each; `eval` is a function of Python, and `evaluate` is ours."""
 
 
 def _load(name: str) -> Any:
-    module, _, attribute = PLACES[name].partition(":")
-    return getattr(import_module(module), attribute)
+    (module,) = (module for module, names in MODULES.items() if name in names.split())
+    return getattr(import_module(module), "evaluate" if name == "eval" else name)
 
 
 def assembled(selected: str | None = None) -> Commands:

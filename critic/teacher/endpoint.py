@@ -17,7 +17,7 @@ from critic.teacher.forms import OWN, TeacherForms
 from critic.teacher.run import LabelOutcome, TeacherReply
 from critic.teacher.settings import (
     LabelConstraint,
-    Prices,
+    LabellingLimits,
     TeacherError,
     TeacherSettings,
 )
@@ -93,7 +93,7 @@ def by_bytes(text: str) -> int:
 
 
 def forecast(
-    questions: Iterable[Case], config: TeacherConfig, prices: Prices | None
+    questions: Iterable[Case], config: TeacherConfig, limits: LabellingLimits
 ) -> Forecast:
     """Estimate a run."""
     lengths = [
@@ -106,7 +106,7 @@ def forecast(
         if config.requests_per_minute
         else None
     )
-    cost = prices.cost(sent, received) if prices else None
+    cost = limits.cost(sent, received)
     return Forecast(len(lengths), sent, received, cost, minutes)
 
 

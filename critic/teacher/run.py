@@ -347,13 +347,8 @@ def _ask(
                 continue
             if not filling.open(question.group):
                 continue
-            if (
-                limits.most_cost is not None
-                and (
-                    limits.cost(journal.prompt_tokens, journal.completion_tokens) or 0.0
-                )
-                >= limits.most_cost
-            ):
+            spent = limits.cost(journal.prompt_tokens, journal.completion_tokens)
+            if limits.most_cost is not None and (spent or 0.0) >= limits.most_cost:
                 return
             sent.append(question)
             yield question

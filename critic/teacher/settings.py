@@ -70,52 +70,39 @@ class TeacherSettings(ServerConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
-    """Price of a million tokens, in any currency.
-
-    Attributes:
-        prompt: price of a million prompt tokens.
-        completion: price of a million new tokens.
-    """
-
-    prompt: float
-    completion: float
-
-    def __post_init__(self) -> None:
-        check_float("price of a million prompt tokens", self.prompt)
-        check_float("price of a million completion tokens", self.completion)
-
-    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return what so many tokens cost."""
-        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
-
-
-@dataclass(frozen=True, slots=True)
 class LabellingLimits:
     """When a run stops asking.
 
     Attributes:
         targets: labelled rows to reach, by group or GROUP/LABEL; everything without any.
-        prices: of tokens, if they cost anything.
+        price_in: price of a million prompt tokens, in any currency.
+        price_out: price of a million new tokens.
         most_cost: most money to spend on all runs of the directory together: an estimate above it is refused, and
             requests stop when it is reached.
     """
 
     targets: Mapping[str, int] = field(default_factory=dict)
-    prices: Prices | None = None
+    price_in: float | None = None
+    price_out: float | None = None
     most_cost: float | None = None
 
     def __post_init__(self) -> None:
-        if self.most_cost is None:
-            return
-        if self.prices is None:
+        for name in ("price_in", "price_out", "most_cost"):
+            if (value := getattr(self, name)) is not None:
+                check_float(name, value)
+        if (self.price_in, self.price_out).count(None) == 1:
+            raise UserError(
+                "one price is missing; give both --price-in and --price-out, per million tokens"
+            )
+        if self.most_cost is not None and self.price_in is None:
             raise UserError(
                 "--max-cost needs prices; give --price-in and --price-out, per million tokens"
             )
-        check_float("max-cost", self.most_cost, 0)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """Return what the tokens of a run cost; None without prices."""
-        if self.prices is None:
+        """Return what so many tokens cost; None without prices."""
+        if self.price_in is None or self.price_out is None:
             return None
-        return self.prices.cost(prompt_tokens, completion_tokens)
+        return (
+            prompt_tokens * self.price_in + completion_tokens * self.price_out
+        ) / 1e6

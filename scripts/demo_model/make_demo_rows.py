@@ -41,7 +41,7 @@ def main(*, data: Path, dgen: Path | None = None, out: Path) -> None:
     if dgen is not None:
         annotated = out / str(len(STAGES))
         last = out / str(len(STAGES) + 1)
-        manifest = distilled.make(dgen, annotated, last, distilled.Remembered())
+        manifest = distilled.make(dgen, annotated, last)
         _show(len(STAGES) + 1, manifest, "written_by_critic", "train")
 
 

@@ -10,13 +10,14 @@ document. A label is that of the whole reply.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from critic.case_files import read_labelled
+from critic.cases import Case, check
 from scripts.command import command
 from selfrag.common.errors import UserError
-from selfrag.common.jsonl import read_jsonl, write_jsonl
+from selfrag.common.jsonl import write_jsonl
 
 LABELS = {
     "Fully supported": "faithful",
@@ -25,51 +26,26 @@ LABELS = {
 }
 
 
-def support_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return one row; None for another group than IsSup.
+def support_row(case: Case) -> dict[str, Any]:
+    """Return a case of IsSup as a row.
 
     Raises:
-        UserError: a field is missing, or the label is none of IsSup.
+        UserError: it has no evidence.
     """
-    if record.get("group") != "IsSup":
-        return None
-    try:
-        output = record["output"]
-        label = LABELS[record["label"]]
-        evidence = record["evidence"]
-        turns = [
-            {"role": "user", "content": record["instruction"]},
-            {"role": "assistant", "content": output},
-        ]
-        return {
-            "id": record["id"],
-            "dataset": record["dataset"],
-            "conversation": turns,
-            "documents": [
-                {"doc_id": "e", "title": evidence["title"], "text": evidence["text"]}
-            ],
-            "sentences": [
-                {"begin": 0, "end": len(output), "text": output, "label": label}
-            ],
-            "label_level": "response",
-        }
-    except KeyError as error:
-        raise UserError(f"no row of IsSup: {error} is missing or unknown") from error
-
-
-def rows(path: Path, without: Collection[str]) -> list[dict[str, Any]]:
-    """Return the rows of a file, but for those of some data sets.
-
-    Raises:
-        UserError: the file cannot be read, a line is no row, or a data set to leave out is not there.
-    """
-    support = list(filter(None, read_jsonl(path, support_row)))
-    datasets = {row["dataset"] for row in support}
-    if unknown := sorted(set(without) - datasets):
-        raise UserError(
-            f"--without {unknown[0]}: {path} has only {', '.join(sorted(datasets))}"
-        )
-    return [row for row in support if row["dataset"] not in without]
+    check(case)
+    turns = [
+        {"role": "user", "content": case.instruction},
+        {"role": "assistant", "content": case.output},
+    ]
+    sentence = {"begin": 0, "end": len(case.output), "label": LABELS[case.label]}
+    return {
+        "id": case.id,
+        "dataset": case.dataset,
+        "conversation": turns,
+        "documents": [{"doc_id": "e", **case.as_dict()["evidence"]}],
+        "sentences": [{**sentence, "text": case.output}],
+        "label_level": "response",
+    }
 
 
 @command
@@ -81,14 +57,20 @@ def main(file: Path, *, without: list[str] | None = None, out: Path) -> None:
         without: data set to leave out; repeatable.
         out: folder for hallucination_dev.jsonl.
     """
-    every = rows(file, without or ())
-    kept = [row for row in every if row["conversation"][1]["content"].strip()]
+    cases = [case for case in read_labelled(file) if case.group == "IsSup"]
+    datasets = {case.dataset for case in cases}
+    if unknown := sorted(set(without or ()) - datasets):
+        raise UserError(
+            f"--without {unknown[0]}: {file} has only {', '.join(sorted(datasets))}"
+        )
+    remaining = [case for case in cases if case.dataset not in (without or ())]
+    kept = [case for case in remaining if case.output.strip()]
     out.mkdir(parents=True, exist_ok=True)
-    write_jsonl(out / "hallucination_dev.jsonl", kept)
-    for name, count in sorted(Counter(row["dataset"] for row in kept).items()):
+    write_jsonl(out / "hallucination_dev.jsonl", map(support_row, kept))
+    for name, count in sorted(Counter(case.dataset for case in kept).items()):
         print(f"{name}: {count}")
-    if len(kept) < len(every):
-        print(f"left out, because the reply is empty: {len(every) - len(kept)}")
+    if len(kept) < len(remaining):
+        print(f"left out, because the reply is empty: {len(remaining) - len(kept)}")
 
 
 if __name__ == "__main__":

@@ -38,16 +38,9 @@ def threshold_for(negatives: Sequence[float], most: float) -> float:
     """Return the lowest threshold that at most a share `most` of the values exceed, half-way to the next value.
 
     Args:
-        negatives: log-odds of rows that should not be above.
+        negatives: log-odds of rows that should not be above; at least one.
         most: from 0 to below 1.
-
-    Raises:
-        ValueError: no values, or a share out of range.
     """
-    if not negatives or not 0 <= most < 1:
-        raise ValueError(
-            f"a threshold needs values and a share from 0 to below 1, not {len(negatives)} and {most}"
-        )
     values = sorted(negatives, reverse=True)
     allowed = int(most * len(values) + 1e-9)
     above = values[allowed - 1] if allowed else values[0] + 1.0

@@ -10,7 +10,6 @@ already is replaced.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -20,6 +19,7 @@ from critic.demo import ADAPTER
 from scripts.command import command
 from selfrag.common.atomic import new_directory, write_text
 from selfrag.common.errors import UserError
+from selfrag.common.reading import read_json, read_whole
 from selfrag.demo import intrinsics
 
 NAME = "query_rewrite"
@@ -32,18 +32,6 @@ CRITIC_DATA = (
 REWRITE_DATA = "TREC CAsT and iKAT (MIT), MTRAG (Apache-2.0)"
 
 
-def read_file(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-
-
 def complete_card(
     path: Path, ending: str, data: str, measured: str, note: str | None
 ) -> str:
@@ -52,7 +40,7 @@ def complete_card(
     Raises:
         UserError: the card cannot be read, or does not have this end.
     """
-    head, separator, _ = read_file(path).rpartition(ending)
+    head, separator, _ = read_whole(path).rpartition(ending)
     if not separator:
         raise UserError(
             f"{path} is not as training wrote it; give the folder that training wrote to"
@@ -88,8 +76,8 @@ def ship_critic(
     Raises:
         UserError: no adapter, card or report.
     """
-    training = read_file(run / "model" / "training.json")
-    tables, separator, _ = read_file(report).partition(" in full\n")
+    training = read_whole(run / "model" / "training.json")
+    tables, separator, _ = read_whole(report).partition(" in full\n")
     tables = tables.rpartition("\n## ")[0].strip().replace("\n## ", "\n### ")
     if not (separator and tables):
         raise UserError(f"{report} is not as `critic eval` printed it")
@@ -118,15 +106,15 @@ def ship_rewrite(
     Raises:
         UserError: no adapter, card or report.
     """
-    figures = read_file(report / "figures.json")
+    figures = report / "figures.json"
     try:
-        manifest: dict[str, Any] = json.loads(figures)["manifest"]
+        manifest: dict[str, Any] = read_json(figures)["manifest"]
         limit, commit = manifest["settings"]["limit"], manifest["commit"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{report / 'figures.json'} is no report: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{figures} is no report: {error}") from error
     rows = "all" if limit is None else f"{limit} at most of each kind"
     measured = f"On development rows, {rows}, code at commit `{commit}`. In brackets: 95% bootstrap intervals.\n\n"
-    for table in re.split(r"(?m)^(?=### )", read_file(report / f"{NAME}.md")):
+    for table in re.split(r"(?m)^(?=### )", read_whole(report / f"{NAME}.md")):
         if not table.startswith("### Published"):
             measured += table
     card = run / "adapter" / "README.md"

@@ -6,8 +6,10 @@ without reflection tokens. Beside each stands how many answers it changes, witho
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -62,18 +64,10 @@ WHOLE = "selfrag"
 """Name of the policy that the others take something from."""
 TRAINED: Mapping[str, str] = {"no-retriever": "finetuned-rag", "no-critic": "sail"}
 """Rows of training to the system that asks their models: each reads passages, as its published figures did."""
-PUBLISHED: Mapping[str, tuple[float | None, float | None, float | None]] = {
-    WHOLE: (45.5, 73.5, 32.1),
-    "no-retriever": (43.6, 67.8, 31.0),
-    "no-critic": (42.6, 72.0, 18.1),
-    "no-retrieval": (24.7, 73.0, None),
-    "hard-constraints": (28.3, 72.6, None),
-    "retrieve-top-1": (41.8, 73.1, 28.6),
-    "remove-issup": (44.1, 73.2, 30.6),
-}
-"""Table 3a, models of 50k training rows: accuracy on PopQA and PubHealth, exact match on ASQA, in percent."""
-PUBLISHED_FILES = ("popqa", "pubhealth", "asqa")
-"""Files of the columns of `PUBLISHED`."""
+PUBLISHED: Mapping[str, Mapping[str, float]] = tomllib.loads(
+    resources.files(__package__).joinpath("table_3a.toml").read_text(encoding="utf-8")
+)
+"""Table 3a: row to figures of the files that it has."""
 LOG_RATIO = "the published code's ratio of log-probabilities, the smaller the surer the model is that it needs evidence"
 """What is to be known of `official` on short answers."""
 HEAD = ("row", "file", "answers changed", "difference", "published difference")
@@ -249,10 +243,7 @@ def why_files_left_out(studies: Sequence[FileStudy]) -> dict[str, str]:
 
 def published_difference(row: str, file: str) -> str:
     """Return what the paper's row loses on a file, in percentage points; a dash where the paper has no figure."""
-    if file not in PUBLISHED_FILES:
-        return NONE
-    column = PUBLISHED_FILES.index(file)
-    ours, full_system = PUBLISHED[row][column], PUBLISHED[WHOLE][column]
+    ours, full_system = PUBLISHED[row].get(file), PUBLISHED[WHOLE].get(file)
     return NONE if ours is None or full_system is None else f"{ours - full_system:+.1f}"
 
 

@@ -63,7 +63,6 @@ def sweep(
     from selfrag.experiments.sweeps import (
         AXES,
         Axis,
-        Sweep,
         based,
         plan,
         sentences,
@@ -74,7 +73,6 @@ def sweep(
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
     goal = None if best == "none" else Goal.parse(best)
     base = decoding_settings(changes or [])
-    sweep = Sweep(base, axes, grid, goal, item_options.get("seed", 0), judge)
     # a bad setting is refused before a model is loaded
     policy = based(base)
     plan(policy, axes, grid=grid)
@@ -82,7 +80,18 @@ def sweep(
         policy.check_effective(each.setting for each in axes)
 
     answering, source, about = _asked(files, item_options, model, engine)
-    swept = run(sweep, answering, source, out, retry_failed=retry_failed)
+    swept = run(
+        base,
+        answering,
+        source,
+        out,
+        axes=axes,
+        grid=grid,
+        goal=goal,
+        seed=source.seed,
+        judge_name=judge,
+        retry_failed=retry_failed,
+    )
     written = write_sweep(swept, out, about)
     lines = [*sentences(swept), "", spared(swept.studies)]
     return _result(swept.comparison, lines, written)

@@ -160,33 +160,30 @@ def _observe_tokens(
     rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine
 ) -> list[Observed]:
     raw = replace(prompting, vocabulary=prompting.vocabulary.uncalibrated())
-    due = list(_due(rows, raw, engine))
-    results = finish(ask([request for *_, request in due]), engine)
-    observed = []
-    for (instruction, labels, right, _), result in zip(due, results, strict=True):
-        if not isinstance(result, Generated):
-            raise EngineError(f"the engine could not read a row: {failure_of(result)}")
-        judgment = read_critique(raw.vocabulary, labels, result.watched[0], "row")
-        observed.append(Observed(instruction, judgment, right))
-    return observed
-
-
-def _due(
-    rows: Iterable[TrainingRow], prompting: Prompting, engine: Engine
-) -> Iterator[tuple[str, LabelSet, int, Generate]]:
-    vocabulary = prompting.vocabulary
+    vocabulary = raw.vocabulary
     known = {
         token: (labels, place)
         for labels in GROUPS
         for place, token in enumerate(vocabulary.group(labels))
     }
-    layout = TargetLayout(prompting, engine.limits.max_model_len - 1, max_passage=256)
+    layout = TargetLayout(raw, engine.limits.max_model_len - 1, max_passage=256)
+    due: list[tuple[str, LabelSet, int]] = []
+    requests = []
     for row in rows:
         example = layout.example(row)
         for place, label in enumerate(example.labels):
             if label in known:
-                request = Generate(example.ids[:place], 1, watch_ids=vocabulary.watch)
-                yield row.instruction, *known[label], request
+                due.append((row.instruction, *known[label]))
+                prompt = example.ids[:place]
+                requests.append(Generate(prompt, 1, watch_ids=vocabulary.watch))
+    results = finish(ask(requests), engine)
+    observed = []
+    for (instruction, labels, right), result in zip(due, results, strict=True):
+        if not isinstance(result, Generated):
+            raise EngineError(f"the engine could not read a row: {failure_of(result)}")
+        judgment = read_critique(vocabulary, labels, result.watched[0], "row")
+        observed.append(Observed(instruction, judgment, right))
+    return observed
 
 
 def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
@@ -222,7 +219,7 @@ def _logs(judgments: Sequence[Judgment]) -> FloatArray:
 
 
 def calibrate(
-    observed: Sequence[Observed], *, biased: bool = False, seed: int = 0
+    observed: Sequence[Observed], *, biased: bool = False
 ) -> dict[Role, CalibrationFigures]:
     """Return the scalings of all groups, with figures from five folds over the instructions."""
     folds = require("sklearn.model_selection", extra="eval").GroupKFold(FOLDS)
@@ -243,9 +240,7 @@ def calibrate(
             for i in test:
                 after[i] = scaling(before[i])
         right = [place.right for place in places]
-        pairs = zip(
-            _measure(before, right, seed), _measure(after, right, seed), strict=True
-        )
+        pairs = zip(_measure(before, right), _measure(after, right), strict=True)
         figures[labels.role] = CalibrationFigures(
             fit(places, biased=biased), len(places), *pairs
         )
@@ -253,15 +248,11 @@ def calibrate(
 
 
 def _measure(
-    judged: Sequence[Judgment], right: Sequence[int], seed: int
+    judged: Sequence[Judgment], right: Sequence[int]
 ) -> tuple[Estimate, Estimate, Estimate]:
     losses = -_logs(judged)[np.arange(len(right)), right]
     sure, hits = confidence(judged, right)
-    return (
-        mean(losses, seed=seed),
-        calibration_error(sure, hits, seed=seed),
-        mean(hits, seed=seed),
-    )
+    return mean(losses), calibration_error(sure, hits), mean(hits)
 
 
 def confidence(

@@ -199,25 +199,6 @@ Thresholds lie closer near 0 and 1, because models are often sure: their retriev
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """What is swept."""
-
-    # fields of `Decoding` that differ from the paper's policy, or from that of a published task
-    base: Mapping[str, Any] = field(default_factory=dict)
-    axes: tuple[Axis, ...] = AXES  # what is varied
-    grid: bool = False  # every combination of their values, else each axis alone
-    goal: Goal | None = Goal()  # noqa: RUF009 - frozen value
-    seed: int = 0  # of halves and intervals
-    judge: str | None = None  # who judges citations, see `load_entailment`
-
-    def plans(self, tasks: Sequence[Task]) -> list[Plan]:
-        """Return the settings for each of some tasks, under the same names."""
-        bases = [based(self.base, task) for task in tasks]
-        merge = all(base == bases[0] for base in bases)
-        return [plan(base, self.axes, grid=self.grid, merge=merge) for base in bases]
-
-
-@dataclass(frozen=True, slots=True)
 class Swept:
     """What a sweep found."""
 
@@ -238,18 +219,43 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
 
 
 def sweep(
-    what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False
+    base: Mapping[str, Any],
+    model: Model,
+    source: Source,
+    out: Path,
+    *,
+    axes: Sequence[Axis] = AXES,
+    grid: bool = False,
+    goal: Goal | None = None,
+    seed: int = 0,
+    judge_name: str | None = None,
+    retry_failed: bool = False,
 ) -> Swept:
-    """Sweep; what cannot be swept is refused before anything is decoded."""
+    """Sweep; what cannot be swept is refused before anything is decoded.
+
+    Args:
+        base: fields of `Decoding` that differ from the paper's policy, or from that of a published task.
+        model: what decodes.
+        source: files.
+        out: folder of the study.
+        axes: what is varied.
+        grid: every combination of their values, else each axis alone.
+        goal: what the best setting is chosen by; None chooses none.
+        seed: of halves and intervals.
+        judge_name: who judges citations, see `open_judge`.
+        retry_failed: run items again that failed before.
+    """
     files = [measured_by(file, FLUENCY) for file in source.load()]
-    plans = what.plans([file.task for file in files])
-    if what.goal is not None:
+    bases = [based(base, file.task) for file in files]
+    merge = all(policy == bases[0] for policy in bases)
+    plans = [plan(policy, axes, grid=grid, merge=merge) for policy in bases]
+    if goal is not None:
         described = {}
         for file in files:
             metrics = [metric.name for metric in file.task.metrics]
             described[file.name] = (file.task.headline, metrics, len(file.items))
-        what.goal.check(described)
-    judge = None if what.judge is None else open_judge(what.judge)
+        goal.check(described)
+    judge = None if judge_name is None else open_judge(judge_name)
     with opened(model, out, source.settings(), retry_failed=retry_failed) as job:
         studies = []
         for file, file_plan in zip(files, plans, strict=True):
@@ -262,11 +268,11 @@ def sweep(
     for file in files:
         scores = {run.name: run.files[file.name].scores for run in runs}
         headline = file.task.headline
-        if what.goal is not None and what.goal.fits(headline, scores[BASE]):
+        if goal is not None and goal.fits(headline, scores[BASE]):
             choices[file.name] = choose(
-                scores, what.goal, BASE, headline, seed=what.seed, name=file.name
+                scores, goal, BASE, headline, seed=seed, name=file.name
             )
-    compared = comparison(studies, runs, what.seed)
+    compared = comparison(studies, runs, seed)
     return Swept(tuple(plans), tuple(studies), compared, choices)
 
 

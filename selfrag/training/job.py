@@ -149,17 +149,14 @@ def launched(
         raise UserError(
             f"sharding = {scale.sharding!r} needs GPUs, and there is none here; use the recipe cpu or cpus"
         )
-    options = [
-        "--config_file",
-        _usable(launch_file(scale, gpu=gpu)),
-        "--num_processes",
-        str(count),
-    ]
     program = [
         sys.executable,
         "-m",
         "accelerate.commands.launch",
-        *options,
+        "--config_file",
+        _usable(launch_file(scale, gpu=gpu)),
+        "--num_processes",
+        str(count),
         "--main_process_port",
         "0",
         "-m",

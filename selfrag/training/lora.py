@@ -57,14 +57,20 @@ class Activation:
 
 
 @dataclass(eq=False)
-class ActivatedLinear:
-    """Forward of one layer: the base everywhere, the pair at the active positions only."""
+class LoraPair:
+    """A layer and its LoRA pair."""
 
     weight: Tensor  # frozen W [out, in]
     bias: Tensor | None  # frozen bias [out], or None
     down: Parameter  # A [rank, in], trained
     up: Parameter  # B [out, rank], trained
     scale: float  # alpha / rank
+
+
+@dataclass(eq=False)
+class ActivatedLinear(LoraPair):
+    """Forward of one layer: the base everywhere, the pair at the active positions only."""
+
     activation: Activation  # says where
 
     def refresh(self) -> None:
@@ -197,14 +203,9 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 
 
 @dataclass(eq=False)
-class FusedLinear:
+class FusedLinear(LoraPair):
     """Forward of one LoRA layer."""
 
-    weight: Tensor  # frozen W [out, in]
-    bias: Tensor | None  # frozen bias [out], or None
-    down: Parameter  # A [rank, in], trained
-    up: Parameter  # B [out, rank], trained
-    scale: float  # alpha / rank
     # W + scale B A in the type of W; absent until `refresh`, and stale after each change of A or B
     merged: Tensor = field(init=False)
 
@@ -277,20 +278,19 @@ def trained_parts(model: Any) -> Fused:
         if isinstance(module, Linear):
             (name,) = module.active_adapters
             base = module.base_layer
-            weight = (
-                base.weight.detach().T
-                if module.fan_in_fan_out
-                else base.weight.detach()
+            weight = base.weight.detach()
+            if module.fan_in_fan_out:
+                weight = weight.T
+            pair = (
+                weight,
+                None if base.bias is None else base.bias.detach(),
+                module.lora_A[name].weight,
+                module.lora_B[name].weight,
+                module.scaling[name],
             )
-            bias = None if base.bias is None else base.bias.detach()
-            down = module.lora_A[name].weight
-            up = module.lora_B[name].weight
-            scale = module.scaling[name]
-            layer = (
-                FusedLinear(weight, bias, down, up, scale)
-                if activation is None
-                else ActivatedLinear(weight, bias, down, up, scale, activation)
-            )
+            layer: FusedLinear | ActivatedLinear = FusedLinear(*pair)
+            if activation is not None:
+                layer = ActivatedLinear(*pair, activation)
             module.forward = layer
             layers.append(layer)
         elif isinstance(module, TrainableTokensLayer):

@@ -156,18 +156,14 @@ def plan_epoch(
         ]
     else:
         steps = filled(order, lengths, step_tokens)
-    return [
-        split(rows, lengths, _loads(rows, lengths, workers, load_tokens))
-        for rows in steps
-    ]
-
-
-def _loads(
-    rows: Sequence[int], lengths: Sequence[int], workers: int, load_tokens: int | None
-) -> int:
-    if load_tokens is None:
-        return workers
-    return max(workers, -(-sum(lengths[row] for row in rows) // load_tokens))
+    plans = []
+    for rows in steps:
+        loads = workers
+        if load_tokens is not None:
+            tokens = sum(lengths[row] for row in rows)
+            loads = max(workers, -(-tokens // load_tokens))
+        plans.append(split(rows, lengths, loads))
+    return plans
 
 
 def filled(

@@ -80,8 +80,11 @@ class Recipe:
         recipe = self
         for option, of_option in values.items():
             for name, value in of_option.items():
-                if value is not None:
-                    recipe = recipe._over(_nested(name.split("."), value), option)
+                if value is None:
+                    continue
+                for part in reversed(name.split(".")):
+                    value = {part: value}
+                recipe = recipe._over(value, option)
         return recipe
 
     def assigned(self, assignments: Sequence[str]) -> Recipe:
@@ -150,7 +153,9 @@ class Recipe:
         yield f"\n[{name}]"
         for key, value in values.items():
             if not isinstance(value, dict):
-                yield f"{f'{key} = {_toml(value)}':<34}# {self.sources.get(f'{name}.{key}', 'default')}"
+                shown = json.dumps("none" if value is None else value)
+                source = self.sources.get(f"{name}.{key}", "default")
+                yield f"{f'{key} = {shown}':<34}# {source}"
         for key, value in values.items():
             if isinstance(value, dict):
                 yield from self._lines(f"{name}.{key}", value)
@@ -240,10 +245,6 @@ def launch_file(scale: Scale, *, gpu: bool) -> Path:
     return CONFIGS / "accelerate" / f"{name}.yaml"
 
 
-def _nested(names: Sequence[str], value: Any) -> dict[str, Any]:
-    return {names[0]: _nested(names[1:], value) if len(names) > 1 else value}
-
-
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(under)
     for key, value in over.items():
@@ -258,9 +259,3 @@ def _leaves(tables: Mapping[str, Any], before: str = "") -> Iterator[str]:
             yield from _leaves(value, f"{before}{key}.")
         else:
             yield f"{before}{key}"
-
-
-def _toml(value: Any) -> str:
-    if value is None:
-        return '"none"'
-    return json.dumps(value)

@@ -461,9 +461,16 @@ def _run(
                 for load in steps[number]
             ]
             factor = rate(number, len(steps), config)
-            tally, norm = take_step(trainee, loads, pool, optimizer, config, factor)
+            tally = _gradients(trainee, loads, pool)
+            norm = float(
+                torch.nn.utils.clip_grad_norm_(parameters.values(), config.clip)
+            )
             if not math.isfinite(norm):
                 raise not_finite(number + 1, config.learning_rate)
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * factor
+            optimizer.step()
+            trainee.refresh()
             synchronize()
             seconds = time.monotonic() - started
             tokens = sum(load.ids.shape[1] for load in loads)
@@ -489,31 +496,6 @@ def _run(
                 journal.save(step, parameters, optimizer)
                 saved = time.monotonic()
             over = seen is not None and validation.stopped(journal.records())
-
-
-def take_step(
-    trainee: Trainee,
-    loads: Sequence[Pack],
-    pool: ThreadPoolExecutor,
-    optimizer: torch.optim.Optimizer,
-    config: TrainingConfig,
-    factor: float,
-) -> tuple[LossTally, float]:
-    """Take an optimiser step on loads that the pool computes side by side; `factor` is on the peak learning rates.
-
-    Returns:
-        Figures of the step, and the norm of its gradient; where that is not finite, nothing was changed.
-    """
-    tally = _gradients(trainee, loads, pool)
-    norm = float(
-        torch.nn.utils.clip_grad_norm_(list(trainee.parameters.values()), config.clip)
-    )
-    if math.isfinite(norm):
-        for group in optimizer.param_groups:
-            group["lr"] = group["peak"] * factor
-        optimizer.step()
-        trainee.refresh()
-    return tally, norm
 
 
 def _gradients(

@@ -426,9 +426,8 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         norm = super()._clip_grad_norm(model)
         # DeepSpeed clips by itself and tells later
         self.norm = float("nan") if norm is None else float(norm)
-        if norm is not None and not math.isfinite(self.norm):
-            raise not_finite(self.state.global_step + 1, self.config.learning_rate)
-        if not math.isfinite(self.tally.loss_sum):
+        unknown = norm is not None and not math.isfinite(self.norm)
+        if unknown or not math.isfinite(self.tally.loss_sum):
             raise not_finite(self.state.global_step + 1, self.config.learning_rate)
         return norm
 

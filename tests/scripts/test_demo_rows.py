@@ -110,7 +110,7 @@ def test_the_same_seed_gives_the_same_files_and_instructions_are_split(data, tmp
 def test_a_missing_file_and_a_bad_row_are_named(data):
     pairs = data / "train/pairs.jsonl"
     pairs.write_text('{"id": "x"}\n')
-    with refused(r"pairs\.jsonl:1: 'dataset' is missing"):
+    with refused(r"pairs\.jsonl:1: 'instruction' is missing"):
         load(data)
     pairs.unlink()
     with refused(r"pairs\.jsonl .*--data"):
@@ -144,11 +144,11 @@ f | "No Retrieval"
     rows.append(row("e", "No Retrieval", kept_aside))  # calibrates the model
     folders = tmp_path / "dgen", tmp_path / "3", tmp_path / "4"
     with refused("dgen"):
-        distilled.make(*folders, distilled.Remembered())
+        distilled.make(*folders)
     demo = [row(f"demo-{i}", "Retrieval|Irrelevant") for i in range(5)]
     write_rows(folders[1] / "rows.jsonl", demo)
     write_rows(folders[0] / "rows.jsonl", rows)
-    distilled.make(*folders, distilled.Remembered(annotated=2))
+    distilled.make(*folders, 2)
     taken = [taken.id for taken in read_rows(folders[2] / "rows.jsonl")]
     assert {name for name in taken if not name.startswith("demo")} == {"a", "f"}
     assert len(taken) == 4

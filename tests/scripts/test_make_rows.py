@@ -24,7 +24,7 @@ def test_every_label_of_issup_becomes_that_of_a_response(tmp_path, run_script):
     lines.append({**lines[0], "id": "e", "output": " "})
     lines += [
         {**lines[0], "id": "x", "dataset": "other"},
-        {**row, "id": "r", "dataset": "d", "group": "IsRel"},
+        {**row, "id": "r", "dataset": "d", "group": "IsRel", "label": "Relevant"},
     ]
     file = written(tmp_path / "critic.jsonl", *lines)
     done = run_script(

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from critic.pairs import Pair
 from retrieval.passage import Passage
 from scripts.demo_model.demo_rows.drafts import (
     FULLY,
@@ -16,7 +17,7 @@ from scripts.demo_model.demo_rows.drafts import (
     grounded,
     sample,
 )
-from scripts.demo_model.demo_rows.sources import Pair, Sources
+from scripts.demo_model.demo_rows.sources import Sources
 from selfrag.evaluation.normalisation import normalise
 
 TASK = "Is the following statement correct or not? Say true if it's correct; otherwise say false.\n\n## Input:\n\n"
@@ -88,10 +89,10 @@ def _labelled(sources: Sources) -> Iterator[Draft]:
         )
         if (
             known
-            and row.passage is not None
+            and row.evidence is not None
             and row.output.strip().casefold() not in taken
         ):
-            target = grounded(row.passage, verdicts[row.label])
+            target = grounded(row.evidence, verdicts[row.label])
             yield Draft(
                 f"{row.dataset}/labelled_verdict", TASK + row.output.strip(), target
             )
@@ -111,13 +112,13 @@ def _statements(sources: Sources, label: str, rng: random.Random) -> Iterator[Dr
             row.group != "IsSup"
             or row.label != label
             or row.rule in _SET_ASIDE
-            or row.passage is None
+            or row.evidence is None
         ):
             continue
         # Evidence is kept whole: a cut could take away exactly what supports the statement.
-        if len(row.passage.text.split()) <= 125 and 3 <= len(row.output.split()) <= 60:
+        if len(row.evidence.text.split()) <= 125 and 3 <= len(row.output.split()) <= 60:
             target = grounded(
-                row.passage,
+                row.evidence,
                 detokenize(row.output),
                 support=label,
                 utility=UTILITY[label],

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +23,28 @@ UNGROUNDED = frozenset({ISREL.tokens[1], ISSUP.tokens[2]})
 """`[Irrelevant]` and `[No support / Contradictory]`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """How many annotated rows go with those of the critic."""
-
-    seed: int = 2313  # of the choice and of the order
-    annotated: int = 1200  # rows of the stage before, at most
+SEED = 2313
+"""Of the choice of annotated rows, and of the order."""
+REMEMBERED = 1200
+"""Rows of the stage before that go with those of the critic, at most."""
 
 
 def mix(
     written: Iterable[TrainingRow],
     annotated: Sequence[TrainingRow],
-    remembered: Remembered,
+    most: int,
 ) -> tuple[TrainingRow, ...]:
     """Return rows of D_gen that stay with their passages, and a sample of the annotated ones, shuffled.
 
     Instructions that the annotated stages set aside are set aside here too.
     """
-    chance = random.Random(remembered.seed)  # noqa: S311 - no cryptography
+    chance = random.Random(SEED)  # noqa: S311 - no cryptography
     kept = [
         row
         for row in written
         if grounded(row) and not set_aside(row.instruction, STAGES[-1])
     ]
-    kept += chance.sample(annotated, min(remembered.annotated, len(annotated)))
+    kept += chance.sample(annotated, min(most, len(annotated)))
     chance.shuffle(kept)
     return tuple(kept)
 
@@ -61,7 +58,7 @@ def grounded(row: TrainingRow) -> bool:
 
 
 def make(
-    dgen: Path, annotated: Path, out: Path, remembered: Remembered
+    dgen: Path, annotated: Path, out: Path, most: int = REMEMBERED
 ) -> dict[str, Any]:
     """Write `rows.jsonl` and a manifest into `out`, and return the manifest.
 
@@ -69,14 +66,14 @@ def make(
         dgen: folder that `critic augment` wrote.
         annotated: folder of the stage before.
         out: folder of this stage.
-        remembered: what of it is seen again.
+        most: rows of the stage before, at most.
 
     Raises:
         UserError: a file is missing or bad, or no row of D_gen is left.
     """
     files = {"dgen": dgen / "rows.jsonl", "annotated": annotated / "rows.jsonl"}
     written = list(read_rows(files["dgen"]))
-    rows = mix(written, list(read_rows(files["annotated"])), remembered)
+    rows = mix(written, list(read_rows(files["annotated"])), most)
     taken = len({row.id for row in written} & {row.id for row in rows})
     if not taken:
         raise UserError(
@@ -84,7 +81,7 @@ def make(
         )
     write_rows(out / "rows.jsonl", rows)
     manifest = {
-        "remembered": asdict(remembered),
+        "remembered": {"seed": SEED, "annotated": most},
         "commit": commit(),
         "versions": versions(("selfrag",)),
         "sources": {name: sha256(file) for name, file in files.items()},

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from retrieval.passage import Passage
-from selfrag.common.errors import require
+from selfrag.experiments.intrinsics.conversations import PassageSearch
 from selfrag.training.rows import (
     TargetEvidence,
     TargetPart,
@@ -242,20 +242,7 @@ def long_form(
 def search(
     corpus: Mapping[str, Passage], queries: Sequence[str], k: int
 ) -> list[list[Passage]]:
-    """Return the `k` best passages of each query by BM25 (k1 1.2, b 0.75, title and text).
-
-    Raises:
-        MissingExtraError: bm25s is not installed.
-    """
+    """Return the `k` best passages of each query by BM25 (k1 1.2, b 0.75, title and text)."""
     if not queries or not corpus:
         return [[] for _ in queries]
-    bm25s = require("bm25s", extra="eval")
-    passages = list(corpus.values())
-    index = bm25s.BM25(k1=1.2, b=0.75)
-    texts = [f"{p.title} {p.text}" for p in passages]
-    index.index(
-        bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False
-    )
-    tokens = bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
-    places, _ = index.retrieve(tokens, k=min(k, len(passages)), show_progress=False)
-    return [[passages[int(place)] for place in row] for row in places]
+    return PassageSearch(list(corpus.values()))(queries, k)

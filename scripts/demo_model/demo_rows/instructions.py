@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from critic.pairs import Pair
 from scripts.demo_model.demo_rows.drafts import (
     Cutter,
     Draft,
@@ -16,7 +17,7 @@ from scripts.demo_model.demo_rows.drafts import (
     search,
     unaided,
 )
-from scripts.demo_model.demo_rows.sources import Pair, Sources
+from scripts.demo_model.demo_rows.sources import Sources
 from selfrag.evaluation.normalisation import contains_any
 
 _ASKS_FACT = re.compile(

@@ -23,7 +23,7 @@ from scripts.demo_model.demo_rows.drafts import (
 )
 from scripts.demo_model.demo_rows.sources import Sources
 from selfrag.evaluation.normalisation import contains_any, normalise
-from selfrag.training.rows import TargetPart, TargetToken
+from selfrag.training.rows import TargetPart
 
 _PERSON = re.compile(
     r"\((?:[^()]{0,60}\b)?(?:born|\d{1,2} \w+ \d{4}|\w+ \d{1,2}, \d{4})[^()]*\) (?:is|was) an? "
@@ -104,33 +104,22 @@ def _summaries(sources: Sources, cut: Cutter) -> Iterator[Draft]:
         passages = pair.passages
         parts: list[tuple[TargetPart, ...]] = []
         last: Passage | None = None
+        shown = 0  # passages
         for sentence in sentences(pair.output):
             source = max(passages, key=partial(_overlap, sentence))
             if _overlap(sentence, source) < 0.5:
                 break
-            parts.append(
-                continued(sentence)
-                if source == last
-                else segment(cut(source), sentence)
-            )
+            if source == last:
+                parts.append(continued(sentence))
+            else:
+                parts.append(segment(cut(source), sentence))
+                shown += 1
             last = source
         else:
-            if (
-                sum(
-                    part == TargetToken("[Retrieval]")
-                    for segment_parts in parts
-                    for part in segment_parts
-                )
-                > 3
-            ):
-                continue
-            yield Draft(
-                "quotesum/summary",
-                pair.instruction,
-                long_form(
-                    parts, utility=useful.get((pair.instruction, pair.output), 5)
-                ),
-            )
+            utility = useful.get((pair.instruction, pair.output), 5)
+            if shown <= 3:
+                target = long_form(parts, utility=utility)
+                yield Draft("quotesum/summary", pair.instruction, target)
 
 
 def _introduction(

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from critic.cases import Case
 from retrieval.passage import Passage
 from scripts.demo_model.demo_rows.drafts import (
     Cutter,
@@ -97,12 +98,11 @@ def drafts(
     for question in sample(answerable, quota.random, rng):
         passage = rng.choice(passages)
         if not contains_any(passage.text, question.answers):
-            yield _irrelevant(f"{question.dataset}/random", question.text, passage, cut)
+            yield _negative("random", question, passage, cut)
     yield from sample(_wrong_answers(answerable, cut), quota.wrong, rng)
     if quota.same_article:
-        yield from sample(
-            _same_article(sources, answerable, cut, rng), quota.same_article, rng
-        )
+        others = _same_article(sources, answerable, cut, rng)
+        yield from sample(others, quota.same_article, rng)
     if quota.retitled:
         chosen = sample(answerable, 2 * quota.retitled, rng)
         yield from sample(_retitled(sources, chosen, cut, rng), quota.retitled, rng)
@@ -121,6 +121,10 @@ def _irrelevant(source: str, question: str, passage: Passage, cut: Cutter) -> Dr
     return Draft(source, question, abstaining(cut(passage)))
 
 
+def _negative(kind: str, question: Question, passage: Passage, cut: Cutter) -> Draft:
+    return _irrelevant(f"{question.dataset}/{kind}", question.text, passage, cut)
+
+
 def _neighbours(
     sources: Sources, questions: Sequence[Question], cut: Cutter, rng: random.Random
 ) -> Iterator[Draft]:
@@ -137,7 +141,7 @@ def _neighbours(
             # Early ranks are the hard ones: half of the picks come from the first four.
             ranks = min(4, len(hard)) if rng.random() < 0.5 else len(hard)
             passage = hard.pop(rng.randrange(ranks))
-            yield _irrelevant(f"{question.dataset}/bm25", question.text, passage, cut)
+            yield _negative("bm25", question, passage, cut)
 
 
 def _others(question: Question, passages: Sequence[Passage]) -> list[Passage]:
@@ -161,9 +165,7 @@ def _retitled(
         hard = _others(question, passages)
         if hard and not contains_any(question.gold.title, question.answers):
             passage = replace(rng.choice(hard), title=question.gold.title)
-            yield _irrelevant(
-                f"{question.dataset}/retitled", question.text, passage, cut
-            )
+            yield _negative("retitled", question, passage, cut)
 
 
 def _same_article(
@@ -177,12 +179,7 @@ def _same_article(
         others = _others(question, by_title.get(question.gold.title, []))
         # Natural Questions has few articles with two paragraphs, and every one is taken.
         if others and (question.dataset == "nq" or rng.random() < 0.5):
-            yield _irrelevant(
-                f"{question.dataset}/same_article",
-                question.text,
-                rng.choice(others),
-                cut,
-            )
+            yield _negative("same_article", question, rng.choice(others), cut)
 
 
 def _answer_removed(
@@ -201,45 +198,41 @@ def _answer_removed(
                 passage = replace(
                     question.gold, id=f"{question.gold.id}-without-answer", text=text
                 )
-                yield _irrelevant(
-                    f"{question.dataset}/answer_removed", question.text, passage, cut
-                )
+                yield _negative("answer_removed", question, passage, cut)
 
 
 def _unanswerable(sources: Sources, cut: Cutter) -> Iterator[Draft]:
     seen: set[str] = set()
     for row in sources.answerability:
-        if row.dataset == "squad2" and row.label == "unanswerable":
-            seen.add(row.question)
-            yield _irrelevant("squad2/unanswerable", row.question, row.passages[0], cut)
-    for label in sources.critiques:
-        if (
-            label.rule == "unanswerable_on_topic"
-            and label.passage is not None
-            and label.instruction not in seen
-        ):
-            yield _irrelevant(
-                "squad2/unanswerable", label.instruction, label.passage, cut
-            )
+        if row.source == "squad2/unanswerable":
+            question = row.state.query or ""
+            seen.add(question)
+            passage = row.state.passages[0]
+            yield _irrelevant("squad2/unanswerable", question, passage, cut)
+    for case, passage in _by_rule(sources, "unanswerable_on_topic"):
+        if case.instruction not in seen:
+            yield _irrelevant("squad2/unanswerable", case.instruction, passage, cut)
 
 
 def _judged(sources: Sources, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
-    for label in sources.critiques:
-        if label.rule == "judged_non_relevant" and label.passage is not None:
-            yield _irrelevant("nomiracl/judged", label.instruction, label.passage, cut)
+    for case, passage in _by_rule(sources, "judged_non_relevant"):
+        yield _irrelevant("nomiracl/judged", case.instruction, passage, cut)
     for row in sources.answerability:
-        if row.dataset == "nomiracl" and row.label == "unanswerable":
-            yield _irrelevant(
-                "nomiracl/judged", row.question, rng.choice(row.passages), cut
-            )
+        if row.source == "nomiracl/unanswerable":
+            passage = rng.choice(row.state.passages)
+            yield _irrelevant("nomiracl/judged", row.state.query or "", passage, cut)
 
 
 def _stance(sources: Sources, cut: Cutter) -> Iterator[Draft]:
-    for label in sources.critiques:
-        if label.rule == "stance_irrelevant" and label.passage is not None:
-            yield _irrelevant(
-                "factcheck_gpt/stance", label.instruction, label.passage, cut
-            )
+    for case, passage in _by_rule(sources, "stance_irrelevant"):
+        yield _irrelevant("factcheck_gpt/stance", case.instruction, passage, cut)
+
+
+def _by_rule(sources: Sources, rule: str) -> Iterator[tuple[Case, Passage]]:
+    """Yield the critic's cases that a rule made, with their evidence."""
+    for case in sources.critiques:
+        if case.rule == rule and case.evidence is not None:
+            yield case, case.evidence
 
 
 def _wrong_answers(questions: Sequence[Question], cut: Cutter) -> Iterator[Draft]:

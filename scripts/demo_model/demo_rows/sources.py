@@ -6,19 +6,17 @@ development article becomes training text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
-
+from critic.case_files import read_labelled as read_cases
+from critic.cases import Case
+from critic.pairs import Pair, read_pairs
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError
-from selfrag.common.jsonl import read_jsonl
-from selfrag.common.validation import validate
-
-T = TypeVar("T")
+from selfrag.experiments.intrinsics.conversations import csv_lines, read_collection
+from selfrag.training.intrinsics.rows import IntrinsicRow, read_labelled
 
 FILES: tuple[str, ...] = (
     "train/pairs.jsonl",
@@ -28,105 +26,6 @@ FILES: tuple[str, ...] = (
     "corpus/qrels.tsv",
     "corpus/wiki-mix.jsonl.gz",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SourceText:
-    """A passage of a source, which has no id."""
-
-    title: str
-    text: str
-
-    def passage(self, key: str) -> Passage:
-        """Return it as a passage with this id."""
-        return Passage(key, self.text, self.title)
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """An instruction and its reference output, with the passages that support it, if any."""
-
-    id: str
-    dataset: str
-    kind: str
-    instruction: str
-    output: str
-    gold_passages: tuple[SourceText, ...] = ()
-
-    @property
-    def passages(self) -> tuple[Passage, ...]:
-        """Return the passages that support the output."""
-        return tuple(
-            text.passage(f"{self.id}/p{number}")
-            for number, text in enumerate(self.gold_passages, 1)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Critique:
-    """One critic label. `evidence` and `output` may be absent or empty, depending on the group."""
-
-    id: str
-    dataset: str
-    group: str
-    rule: str
-    instruction: str
-    output: str
-    label: str
-    evidence: SourceText | None = None
-
-    @property
-    def passage(self) -> Passage | None:
-        """Return the evidence as a passage."""
-        return None if self.evidence is None else self.evidence.passage(f"{self.id}/e")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceDocument(SourceText):
-    """A document of a conversation."""
-
-    doc_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class SourceTurn:
-    """A turn of a conversation."""
-
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answerability:
-    """A question with documents that answer it, or on-topic ones that do not."""
-
-    id: str
-    dataset: str
-    conversation: Annotated[tuple[SourceTurn, ...], Field(min_length=1)]
-    documents: tuple[SourceDocument, ...]
-    label: Literal["answerable", "unanswerable"]
-
-    @property
-    def question(self) -> str:
-        """Return the last turn."""
-        return self.conversation[-1].content
-
-    @property
-    def passages(self) -> tuple[Passage, ...]:
-        """Return the documents as passages."""
-        return tuple(
-            document.passage(f"{self.id}/{document.doc_id}")
-            for document in self.documents
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SourceQuery:
-    """A corpus question with its short answers, as the file has it."""
-
-    id: str
-    split: str
-    text: str
-    answers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +43,8 @@ class Sources:
     """Everything that was read."""
 
     pairs: tuple[Pair, ...]
-    critiques: tuple[Critique, ...]
-    answerability: tuple[Answerability, ...]
+    critiques: tuple[Case, ...]  # labelled
+    answerability: tuple[IntrinsicRow, ...]
     queries: tuple[Query, ...]
     corpus: Mapping[str, Passage] = field(repr=False)
 
@@ -156,56 +55,29 @@ def load(folder: Path) -> Sources:
     Raises:
         UserError: a file is missing, or a row is bad; names `file:line`.
     """
-    for name in FILES:
-        if not (folder / name).is_file():
+    pairs, cases, answerability, *_ = paths = [folder / name for name in FILES]
+    for path in paths:
+        if not path.is_file():
             raise UserError(
-                f"{folder / name} is missing; --data must name the folder that holds {', '.join(FILES)}"
+                f"{path} is missing; --data must name the folder that holds {', '.join(FILES)}"
             )
-    corpus = {}
-    for text in _read(folder / "corpus/wiki-mix.jsonl.gz", Passage):
-        corpus[text.id] = text
-    gold = _qrels(folder / "corpus/qrels.tsv")
-    hidden: set[str] = set()
+    collection = read_collection(folder / "corpus", "train")
+    corpus = dict(collection.passages)
+    judged: dict[str, list[str]] = {}  # in the order of the file
+    for query, name, score in csv_lines(folder / "corpus/qrels.tsv", "excel-tab")[1:]:
+        if float(score) > 0:
+            judged.setdefault(query, []).append(name)
     queries = []
-    for query in _read(folder / "corpus/queries.jsonl", SourceQuery):
-        judged = gold.get(query.id, [])
-        if unknown := [passage for passage in judged if passage not in corpus]:
-            raise UserError(f"the judged passage {unknown[0]} is not in the corpus")
-        if query.split == "train":
-            queries.append(
-                Query(
-                    query.id,
-                    query.text,
-                    query.answers,
-                    tuple(corpus[passage] for passage in judged),
-                )
-            )
-        else:
-            hidden.update(judged)
+    for key, (text, answers) in collection.queries.items():
+        gold = tuple(corpus[name] for name in judged.get(key, ()))
+        queries.append(Query(key, text, answers, gold))
+    for key in judged.keys() - collection.queries.keys():
+        for name in judged[key]:
+            corpus.pop(name, None)
     return Sources(
-        pairs=tuple(_read(folder / "train/pairs.jsonl", Pair)),
-        critiques=tuple(_read(folder / "train/critic.jsonl.gz", Critique)),
-        answerability=tuple(
-            _read(folder / "intrinsics/answerability_train.jsonl.gz", Answerability)
-        ),
+        pairs=tuple(read_pairs(pairs)),
+        critiques=tuple(read_cases(cases)),
+        answerability=tuple(read_labelled(answerability, "answerability")),
         queries=tuple(queries),
-        corpus={key: passage for key, passage in corpus.items() if key not in hidden},
+        corpus=corpus,
     )
-
-
-def _read(path: Path, kind: type[T]) -> Iterable[T]:
-    return read_jsonl(path, lambda record: validate(kind, record, others="ignore"))
-
-
-def _qrels(path: Path) -> dict[str, list[str]]:
-    """Return the relevant passages of each query."""
-    gold: dict[str, list[str]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        fields = line.split("\t")
-        if len(fields) != 3:
-            raise UserError(
-                f"{path}:{number}: expected query-id, corpus-id and score; fix this line"
-            )
-        if number > 1 and float(fields[2]) > 0:
-            gold.setdefault(fields[0], []).append(fields[1])
-    return gold

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -43,50 +43,32 @@ AT_ONCE = 64
 """Rows that are given to a model together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Labelling:
-    """Who labels and who checks; None leaves rows as they are."""
-
-    # says of each sentence of an answer whether its passages entail it
-    judge: Judge | None = None
-    checker: Subject | None = None  # says which questions are answerable
-
-    def __call__(
-        self, intrinsic: str, rows: Iterator[BenchmarkRow], said: list[str]
-    ) -> Iterator[BenchmarkRow]:
-        """Yield the rows of an intrinsic; what the checker left out is said in `said`."""
-        if intrinsic == "hallucination_detection" and self.judge is not None:
-            return (row for some in _parts(rows) for row in _judged(some, self.judge))
-        if intrinsic == "answerability" and self.checker is not None:
-            return _agreed(rows, self.checker, said)
-        return rows
-
-
 def _parts(rows: Iterator[BenchmarkRow]) -> Iterator[list[BenchmarkRow]]:
     return iter(lambda: list(islice(rows, AT_ONCE)), [])
 
 
-def _judged(rows: Iterable[BenchmarkRow], judge: Judge) -> Iterator[BenchmarkRow]:
+def _judged(rows: Iterator[BenchmarkRow], judge: Judge) -> Iterator[BenchmarkRow]:
     """Yield rows with the score of each sentence: how far all passages together entail it; NA without a verdict."""
-    pairs = []
-    for row in rows:
-        state = parser("hallucination_detection")(row).state
-        passages = "\n".join(map(premise, state.passages))
-        response = state.messages[-1].content
-        for sentence in row["sentences"]:
-            claim = response[sentence["begin"] : sentence["end"]]
-            pairs.append((passages, claim))
-    scores = iter(support_scores(judge, pairs))
-    for row in rows:
-        labels = []
-        for sentence in row["sentences"]:
-            span = {"begin": sentence["begin"], "end": sentence["end"]}
-            score = next(scores)
-            if score is None:
-                labels.append({**span, "label": "NA"})
-            else:
-                labels.append({**span, "score": round(score, 4)})
-        yield row | {"label_level": "sentence", "sentences": labels}
+    for some in _parts(rows):
+        pairs = []
+        for row in some:
+            state = parser("hallucination_detection")(row).state
+            passages = "\n".join(map(premise, state.passages))
+            response = state.messages[-1].content
+            for sentence in row["sentences"]:
+                claim = response[sentence["begin"] : sentence["end"]]
+                pairs.append((passages, claim))
+        scores = iter(support_scores(judge, pairs))
+        for row in some:
+            labels = []
+            for sentence in row["sentences"]:
+                span = {"begin": sentence["begin"], "end": sentence["end"]}
+                score = next(scores)
+                if score is None:
+                    labels.append({**span, "label": "NA"})
+                else:
+                    labels.append({**span, "score": round(score, 4)})
+            yield row | {"label_level": "sentence", "sentences": labels}
 
 
 def _agreed(
@@ -110,7 +92,6 @@ def _agreed(
     )
 
 
-UNLABELLED = Labelling()
 Read: TypeAlias = Callable[[RawRow, Path], Iterator[BenchmarkRow]]
 """Rows of one record of the file at a path; raises `UnusableError` for a record that is none of the benchmark's."""
 
@@ -162,14 +143,18 @@ def write_rows(
     sources: Sequence[tuple[str, Path]],
     out: Path,
     part: str,
-    label: Labelling = UNLABELLED,
+    judge: Judge | None = None,
+    checker: Subject | None = None,
 ) -> list[str]:
     """Write files that `selfrag eval intrinsics` and `selfrag train adapter` read, one for each intrinsic.
+
+    The judge says of each sentence of an answer whether its passages entail it, the checker which questions are
+    answerable; without them rows stay as they are.
 
     Returns a line for each file that was read: its rows, and what was left out and why.
     """
     reports: list[str] = []
-    if label.judge is None and "answers" in dict(sources):
+    if judge is None and "answers" in dict(sources):
         raise UserError(
             "answers of a run have no labels; give a judge with --load-judge, such as nli:MODEL"
         )
@@ -180,7 +165,11 @@ def write_rows(
             if BENCHMARKS[name].intrinsic == intrinsic
         ]
         rows = _told(files, part, target, reports)
-        write_jsonl(target, label(intrinsic, rows, reports))
+        if intrinsic == "hallucination_detection" and judge is not None:
+            rows = _judged(rows, judge)
+        elif intrinsic == "answerability" and checker is not None:
+            rows = _agreed(rows, checker, reports)
+        write_jsonl(target, rows)
     return reports
 
 

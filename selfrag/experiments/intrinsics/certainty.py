@@ -79,7 +79,9 @@ def evaluate_certainty(
     # 1. baselines
     accuracy = fmean(answer.is_right for answer in answers)
     constant = accuracy if share_right is None else share_right
-    known = _own_probabilities(answers)
+    known = []  # the probability of each letter that it chose
+    for answer, confidence in zip(answers, confidences(answers).tolist(), strict=True):
+        known.append(confidence if isinstance(answer, ChoiceAnswer) else None)
     items: list[dict[str, Any]] = []
     for answer, probability in zip(answers, known, strict=True):
         right = answer.is_right
@@ -150,14 +152,6 @@ def evaluate_certainty(
     return MeasuredSection(
         UNCERTAINTY_PART, (*tables, paper), figures, tuple(items), diagrams
     )
-
-
-def _own_probabilities(answers: Sequence[OwnAnswer]) -> list[float | None]:
-    """Return the probability that the model gave each letter that it chose; None for answers in words."""
-    known: list[float | None] = []
-    for answer, confidence in zip(answers, confidences(answers).tolist(), strict=True):
-        known.append(confidence if isinstance(answer, ChoiceAnswer) else None)
-    return known
 
 
 def _sets_table(
@@ -253,14 +247,14 @@ def _letters(
     replies: list[Completion | Failed] = []
     for start in range(0, len(requests), subject.chunk):
         replies += subject.executor.run(requests[start : start + subject.chunk])
-    return list(map(_hit, questions, replies))
-
-
-def _hit(question: ChoiceQuestion, reply: Completion | Failed) -> float | None:
-    if isinstance(reply, Failed) or not reply.scores or reply.scores[0] is None:
-        return None
-    scores = list(reply.scores[0])
-    return float(scores.index(max(scores)) == question.right)
+    hits: list[float | None] = []
+    for question, reply in zip(questions, replies, strict=True):
+        hit = None
+        if not isinstance(reply, Failed) and reply.scores and reply.scores[0]:
+            scores = list(reply.scores[0])
+            hit = float(scores.index(max(scores)) == question.right)
+        hits.append(hit)
+    return hits
 
 
 def _lettered(question: ChoiceQuestion) -> ModelRequest:

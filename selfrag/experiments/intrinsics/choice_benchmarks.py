@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from string import Formatter, ascii_uppercase
 from typing import Any
@@ -16,7 +18,7 @@ from selfrag.common.public_fields import (
 from selfrag.common.public_rows import RawRow
 from selfrag.experiments.intrinsics.conversations import csv_lines
 from selfrag.experiments.intrinsics.public_benchmarks import BenchmarkRow
-from selfrag.interface import UserError
+from selfrag.interface import UserError, validate
 
 
 def read_mmlu(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:
@@ -62,35 +64,9 @@ class ChoiceForm:
         return self.question.format_map(record), options, right
 
 
-NO_YES = ("no", "yes")
-FORMS = (
-    # PIQA, SocialIQA, MedMCQA, Fig-QA
-    ChoiceForm("{goal}", ("{sol1}", "{sol2}")),
-    ChoiceForm(
-        "{context} {question}", ("{answerA}", "{answerB}", "{answerC}"), first=1
-    ),
-    ChoiceForm("{question}", ("{opa}", "{opb}", "{opc}", "{opd}"), "cop"),
-    ChoiceForm("{startphrase}", ("{ending1}", "{ending2}"), "labels"),
-    # SuperGLUE: COPA, BoolQ, MultiRC, WiC, WSC, CB, RTE
-    ChoiceForm("{premise}\nWhat is the {question}?", ("{choice1}", "{choice2}")),
-    ChoiceForm("{passage}\n{question}?", NO_YES),
-    ChoiceForm("{paragraph}\n{question}\nIs this answer right: {answer}", NO_YES),
-    ChoiceForm(
-        "{sentence1}\n{sentence2}\nHas '{word}' the same meaning in both?", NO_YES
-    ),
-    ChoiceForm("{text}\nDoes '{span2_text}' stand for '{span1_text}'?", NO_YES),
-    ChoiceForm(
-        "{premise}\nDoes this follow: {hypothesis}",
-        ("yes", "no, it is false", "neither"),
-        name="cb",
-    ),
-    ChoiceForm("{premise}\nDoes this follow: {hypothesis}", ("yes", "no")),
-    # AG News
-    ChoiceForm(
-        "{text}\nWhat is this news about?",
-        ("world", "sports", "business", "science and technology"),
-    ),
-)
+_TOML = files(__package__).joinpath("choice_forms.toml").read_text(encoding="utf-8")
+FORMS = tuple(validate(ChoiceForm, form) for form in tomllib.loads(_TOML)["form"])
+"""Of PIQA, SocialIQA, MedMCQA, Fig-QA, SuperGLUE and AG News."""
 
 
 def read_choices(raw: RawRow, path: Path) -> Iterator[BenchmarkRow]:

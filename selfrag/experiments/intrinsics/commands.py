@@ -39,7 +39,6 @@ def rows(
         check: leave out rows of answerability whose label this chat model, MODEL@URL, does not give
     """
     from selfrag.experiments.intrinsics.benchmarks import (
-        Labelling,
         parse,
         rows_files,
         write_rows,
@@ -49,11 +48,13 @@ def rows(
 
     parsed = list(map(parse, sources))
     check_free(ctx, rows_files(parsed, out, part).values())
-    label = Labelling(
-        None if judge is None else open_judge(judge),
-        None if check is None else prompted(check),
+    lines = write_rows(
+        parsed,
+        out,
+        part,
+        judge=None if judge is None else open_judge(judge),
+        checker=None if check is None else prompted(check),
     )
-    lines = list(write_rows(parsed, out, part, label))
     return CommandResult({"folder": out, "notes": lines}, "\n".join(lines))
 
 

@@ -89,7 +89,13 @@ def evaluate_flows(
         outcomes = _outcomes(followups, answers, subject, beside)
         first = first or outcomes
         for turn, answer, outcome in zip(followups, answers, outcomes, strict=True):
-            items.append(_flow_item(name, turn, answer, outcome))
+            item: dict[str, Any] = {"id": turn.id, "flow": name}
+            item |= {"answer": None, "error": str(answer)}
+            if isinstance(answer, Answer):
+                item |= {"answer": answer.text, "error": None}
+            for figure in ("answerable", "answered", "faithfulness"):
+                item[figure] = getattr(outcome, figure, None)
+            items.append(item)
         # 2. figures, and the paired difference to the first flow
         known = [outcome for outcome in outcomes if outcome is not None]
         failed = len(outcomes) - len(known)
@@ -184,20 +190,6 @@ def failed_answers(
     """Return how many answers were not written, and why."""
     errors = [answer for answer in answers if not isinstance(answer, Answer)]
     return Failures(system, of, len(answers), count_reasons(errors))
-
-
-def _flow_item(
-    flow: str, turn: JudgedTurn, answer: Answer | UserError, outcome: FlowOutcome | None
-) -> dict[str, Any]:
-    """Return the record of one question in one flow."""
-    item: dict[str, Any] = {"id": turn.id, "flow": flow, "answer": None, "error": None}
-    if isinstance(answer, Answer):
-        item["answer"] = answer.text
-    else:
-        item["error"] = str(answer)
-    for name in ("answerable", "answered", "faithfulness"):
-        item[name] = getattr(outcome, name, None)
-    return item
 
 
 def _joint(outcome: FlowOutcome | None) -> float:

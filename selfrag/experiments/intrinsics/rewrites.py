@@ -133,9 +133,14 @@ def evaluate_rewrite(
             for system, by_part in by_system.items():
                 figures.setdefault(system, {})[name] = by_part
     # 3. published figures
+    metric_of_answers = "RAGAS and RAD-Bench"
+    if writing is None:
+        metric_of_answers = "nothing, as no answers were written"
+    elif beside.entails is None or beside.grader is None:
+        metric_of_answers = "this library's hallucination detection"
     for key, number, metric, head in (
         ("recall", "2-4", "recall", tuple(f"R@{k}" for k in DEPTHS)),
-        ("rewritten", "5-7", judged_metric(writing, beside), ("RAGAS-F", "RAD-Bench")),
+        ("rewritten", "5-7", metric_of_answers, ("RAGAS-F", "RAD-Bench")),
     ):
         measured_turns = (
             followups
@@ -152,15 +157,6 @@ def evaluate_rewrite(
                 break
     section = MeasuredSection(REWRITE_PART, tuple(tables), figures, tuple(items))
     return section.with_failures(failures)
-
-
-def judged_metric(writing: Writing | None, beside: Beside) -> str:
-    """Return what answers are judged by, as `published.toml` calls it."""
-    if writing is None:
-        return "nothing, as no answers were written"
-    if beside.entails is None or beside.grader is None:
-        return "this library's hallucination detection"
-    return "RAGAS and RAD-Bench"
 
 
 def _against_people(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -240,36 +241,29 @@ def _agreement(
     judge: str, questions: Sequence[Sequence[JudgedContext]], seed: int
 ) -> tuple[str, ...]:
     verdict, role = VERDICTS[judge], judge.lower()
-    # of each question: contexts with a verdict, verdict and citation of each, relevant ones, ones with the verdict yes
-    kept, pairs = list[list[JudgedContext]](), list[list[tuple[bool, bool]]]()
-    relevant, affirmed = list[set[Any]](), list[set[Any]]()
+    kept: list[list[JudgedContext]] = []  # of each question, what has a verdict
+    pairs: list[list[tuple[bool, bool]]] = []  # verdict and citation of each
     for contexts in questions:
         judged = [context for context in contexts if verdict(context) is not None]
         if judged:
             kept.append(judged)
-            pairs.append([])
-            relevant.append(set())
-            affirmed.append(set())
-        for context in judged:
-            agrees = bool(verdict(context))
-            pairs[-1].append((agrees, bool(context["cited"])))
-            if context["relevant"]:
-                relevant[-1].add(context["in"])
-            if agrees:
-                affirmed[-1].add(context["in"])
-    figures = pair_figures(relevant, affirmed, seed=seed)
+            pairs.append([(bool(verdict(c)), bool(c["cited"])) for c in judged])
+
+    def chosen(says: Callable[[JudgedContext], Any]) -> list[set[Any]]:
+        return [_places(filter(says, contexts)) for contexts in kept]
+
+    affirmed = chosen(verdict)
+    figures = pair_figures(chosen(itemgetter("relevant")), affirmed, seed=seed)
 
     def auc(truth: str) -> str:
         if role not in ("isrel", "issup"):
             return NONE
-        positives, negatives = list[list[float]](), list[list[float]]()
+        sides: dict[bool, list[list[float]]] = {True: [], False: []}
         for contexts in kept:
-            scores: dict[bool, list[float]] = {True: [], False: []}
-            for context in contexts:
-                scores[bool(context[truth])].append(context[role]["score"])
-            positives.append(scores[True])
-            negatives.append(scores[False])
-        return share(pooled_auc(positives, negatives, seed=seed))
+            for side, scores in sides.items():
+                of_side = [c for c in contexts if bool(c[truth]) is side]
+                scores.append([context[role]["score"] for context in of_side])
+        return share(pooled_auc(sides[True], sides[False], seed=seed))
 
     return (
         judge,
@@ -282,3 +276,7 @@ def _agreement(
         percent(figures.f1),
         auc("relevant"),
     )
+
+
+def _places(contexts: Iterable[JudgedContext]) -> set[Any]:
+    return {context["in"] for context in contexts}

@@ -13,7 +13,6 @@ from selfrag.cli.options import engine_options, quiet
 from selfrag.cli.running import Commands
 from selfrag.experiments.self_interpretation.settings import (
     DrawSettings,
-    ExampleSettings,
     GridSettings,
     ReplySettings,
 )
@@ -57,9 +56,6 @@ Drawing = Annotated[
         *("limit", "seed", "index", "pool", "relevance", "example_contexts", "words"),
     ),
 ]
-Examples = Annotated[
-    FieldValues, Fields(ExampleSettings, "What is asked", "tag", "mention_examples")
-]
 FILE = "questions with answers and passages: FILE of user rows, or TASK=FILE such as qampari=.."
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN")]
 
@@ -75,7 +71,8 @@ def run(
     replies: RepliesSettings,
     axes: Axes,
     drawing: Drawing,
-    examples: Examples,
+    tag: str = "(example)",
+    mention_examples: bool = False,
     retry_failed: bool = False,
     dry_run: bool = False,
 ) -> CommandResult:
@@ -88,6 +85,10 @@ def run(
 
     What answers:
         model: demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint
+
+    What is asked:
+        tag: opening tag around a demonstration
+        mention_examples: mention demonstrations also where there are none, as Table 1
     """
     quiet()
     from selfrag.evaluation.presets import Given
@@ -101,10 +102,7 @@ def run(
         unread = ("--max-tokens", "--tag", "--mention-examples")
         refuse_options(ctx, unread, "for a prompt, and --layout reflective makes none")
     cells = grid(**axes)
-    marks = ExampleSettings(**examples)
-    template = GridTemplate.tagged(
-        marks.tag, always_mentions_examples=marks.mention_examples
-    )
+    template = GridTemplate.tagged(tag, always_mentions_examples=mention_examples)
     name, options = engine_options(engine)
     generator = Generator(model, name, options, template, **replies)
     passages = max(cell.cutoff for cell in cells)

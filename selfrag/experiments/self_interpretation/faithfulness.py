@@ -206,29 +206,26 @@ def effects_table(
             if not tested:
                 continue
             # by question, what the test changed more than the control
-            changed = list[tuple[str, float]]()
-            answers_changed = list[tuple[str, float]]()
+            more: dict[str, list[tuple[str, float]]] = {
+                "changed": [],
+                "answers_changed": [],
+            }
             undefined: Counter[str] = Counter()
             for key, row in tested.items():
                 if row["undefined"]:
                     undefined[row["undefined"]] += 1
                 before, after = controls.get(key, {}).get("scores", {}), row["scores"]
                 if before.get("changed") and after["changed"]:
-                    _, question = key
-                    for name, differences in (
-                        ("changed", changed),
-                        ("answers_changed", answers_changed),
-                    ):
-                        difference = after[name][0] - before[name][0]
-                        differences.append((question, difference))
-            of_all = _mean(changed, seed)
+                    for name, differences in more.items():
+                        differences.append((key[1], after[name][0] - before[name][0]))
+            of_all = _mean(more["changed"], seed)
             cells_of_row = map(
                 percent,
                 (
                     _scored(tested.values(), "changed", seed),
                     _scored(controls.values(), "changed", seed),
                     of_all,
-                    _mean(answers_changed, seed),
+                    _mean(more["answers_changed"], seed),
                 ),
             )
             reasons = [

@@ -234,8 +234,11 @@ def scored(
         if sets is not None:
             values[0] = answer_recall(said, sets)
         if relevant:
-            passages = [ids[name] for name in cited]
-            values[1:] = citation_figures(passages, len(wrong), relevant)
+            passages = {ids[name] for name in cited}
+            hits, made = len(passages & set(relevant)), len(passages) + len(wrong)
+            # nothing cited is precision 0
+            precision, recall = hits / max(1, made), hits / len(set(relevant))
+            values[1:] = precision, recall, harmonic(precision, recall)
         for name, value in zip(MEASURES, values, strict=True):
             figures_of[prefix + name] = _mean(value)
     if sets is not None:
@@ -252,16 +255,6 @@ def scored(
 
 def _mean(value: float | None) -> Part | None:
     return None if value is None else (float(value), 1.0)
-
-
-def citation_figures(
-    cited: Collection[str], wrong: int, relevant: Collection[str]
-) -> tuple[float, float, float]:
-    """Return precision, recall and F of cited passages and `wrong` other citations; nothing cited is precision 0."""
-    hits, citations_made = len(set(cited) & set(relevant)), len(set(cited)) + wrong
-    precision = hits / citations_made if citations_made else 0.0
-    recall = hits / len(set(relevant))
-    return precision, recall, harmonic(precision, recall)
 
 
 def answers_found(item: Item, text: str) -> list[int]:

@@ -5,11 +5,11 @@ One directory holds a generator's run: a manifest, the questions, and a file of 
 
 from __future__ import annotations
 
+import fnmatch
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,17 +79,18 @@ class GridRun:
     def select(self, patterns: Sequence[str]) -> tuple[GridCell, ...]:
         """Return finished cells whose names match one of the patterns, such as `k5-*-direct`; without a pattern all."""
         cells = {cell.name: cell for cell in self.cells}
-        names = list(cells)
+        names: list[str] = []
         for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in names):
-                shown = names[:4] + ["..."] * (len(names) > 4)
+            matching = fnmatch.filter(cells, pattern)
+            if not matching:
+                shown = [*cells][:4] + ["..."] * (len(cells) > 4)
                 raise UserError(
                     f"--cell {pattern}: no such cell in {self.folder};"
                     f" there are {', '.join(shown) or 'none that is finished'}"
                 )
-        for name in names:
-            if patterns and not any(fnmatchcase(name, item) for item in patterns):
-                del cells[name]
+            names += matching
+        if patterns:
+            return tuple(cell for name, cell in cells.items() if name in names)
         return tuple(cells.values())
 
     def records(self, cell: GridCell, test: str = "") -> list[dict[str, Any]]:

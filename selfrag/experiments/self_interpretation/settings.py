@@ -78,16 +78,3 @@ class ReplySettings:
 
     def __post_init__(self) -> None:
         check_int("max_tokens", self.max_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class ExampleSettings:
-    """How demonstrations are marked in a prompt.
-
-    Attributes:
-        tag: opening tag around a demonstration.
-        mention_examples: mention demonstrations also where there are none, as Table 1.
-    """
-
-    tag: str = "(example)"
-    mention_examples: bool = False

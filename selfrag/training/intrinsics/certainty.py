@@ -254,26 +254,13 @@ def fit(answers: Sequence[OwnAnswer]) -> Calibrator:
     if choices:
         temperature = _temperature(choices)
     correct = [answer.is_right for answer in answers]
-    return Calibrator(
-        temperature, *isotonic_steps(confidences(answers, temperature), correct)
-    )
-
-
-def isotonic_steps(
-    values: Floats, correct: Sequence[float]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Borders of the steps of isotonic regression, rising [n], and the share of right answers there [n].
-
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
-    """
     require("sklearn", extra="eval")
     from sklearn.isotonic import IsotonicRegression
 
-    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
-        values, correct
-    )
-    return tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist())
+    steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+    steps.fit(confidences(answers, temperature), correct)
+    borders, shares = steps.X_thresholds_.tolist(), steps.y_thresholds_.tolist()
+    return Calibrator(temperature, tuple(borders), tuple(shares))
 
 
 def out_of_fold(answers: Sequence[OwnAnswer], *, seed: int = 0) -> Floats:

@@ -75,7 +75,11 @@ def make_examples(
         if not targets:
             skipped["no sentence with a label of its own"] += 1
             continue
-        chosen = _drawn(targets, most_slots, f"{seed}/{row.id}")
+        chosen = list(targets)
+        if most_slots is not None and len(chosen) > most_slots:
+            drawn = random.Random(f"{seed}/{row.id}")  # noqa: S311 - no cryptography
+            places = sorted(drawn.sample(range(len(targets)), most_slots))
+            chosen = [targets[place] for place in places]
         examples = [example(request, target, renderer) for target in chosen]
         fitting = [candidate for candidate in examples if len(candidate) <= max_length]
         if len(fitting) < len(chosen):
@@ -101,15 +105,6 @@ def example(
         ),
         weight=target.weight,
     )
-
-
-def _drawn(
-    targets: tuple[Target, ...], most: int | None, seed: Any
-) -> tuple[Target, ...]:
-    if most is None or len(targets) <= most:
-        return targets
-    chosen = sorted(random.Random(seed).sample(range(len(targets)), most))  # noqa: S311 - no cryptography
-    return tuple(targets[at] for at in chosen)
 
 
 def invocation_of(renderer: Renderer) -> tuple[int, ...]:

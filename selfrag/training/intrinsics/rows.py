@@ -387,10 +387,7 @@ def training_file(intrinsic: str, data: Path) -> Path:
     Raises:
         UserError: nothing is known about such rows, or there is no training file.
     """
-    if intrinsic not in STEMS:
-        raise UserError(
-            f"no training rows are known for {intrinsic!r}; known: {', '.join(STEMS)}"
-        )
+    parser(intrinsic)  # refuses one without rows
     file = data if data.is_file() else find_file(intrinsic, data, "train")
     if file is None:
         raise UserError(

@@ -26,7 +26,6 @@ from critic.teacher.run import (
 from critic.teacher.settings import (
     LabelConstraint,
     LabellingLimits,
-    Prices,
     TeacherError,
 )
 from retrieval.passage import Passage
@@ -156,7 +155,7 @@ def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under
 
 def test_money_stops_the_asking(server, tmp_path):
     # 100 tokens a request: 1.0 each
-    limits = LabellingLimits(prices=Prices(1e4, 0.0), most_cost=5.0)
+    limits = LabellingLimits(price_in=1e4, price_out=0.0, most_cost=5.0)
     outcomes = label_questions(
         questions(20), teacher(server, max_concurrency=1), tmp_path, limits=limits
     )
@@ -371,15 +370,15 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
 def test_the_estimate_counts_prompts_and_prices():
     rows = questions(3)
     config = TeacherConfig("http://h", "m", max_tokens=10)
-    expected = forecast(rows, config, Prices(1.0, 10.0))
+    expected = forecast(rows, config, LabellingLimits({}, 1.0, 10.0))
     assert expected.prompt_tokens == sum(by_bytes(OWN.prompt(row)) + 8 for row in rows)
     assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
-    unpriced = forecast(rows, config, None)
+    unpriced = forecast(rows, config, LabellingLimits())
     assert unpriced.most_completion_tokens == 30
     assert unpriced.most_cost is None
     assert unpriced.least_minutes is None
-    with refused("price of a million prompt tokens=-1"):
-        Prices(-1, 0)
+    with refused("price_in=-1"):
+        LabellingLimits({}, -1, 0)
 
 
 def test_labels_are_split_with_the_rows_of_one_instruction_together(

@@ -9,7 +9,7 @@ from tiny_judges import Ruled
 
 from selfrag.cli.main import main
 from selfrag.evaluation.task_files import read_task
-from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
+from selfrag.experiments.intrinsics.benchmarks import parse, write_rows
 from selfrag.judges.entailment import ENTAILMENT
 from selfrag.judges.external import FunctionJudge
 from selfrag.training.intrinsics.rows import read_labelled
@@ -119,14 +119,14 @@ def test_faithfulness(tmp_path, capsys):
         return None if "?" in said else "Goethe" in said and "By Goethe." in known
 
     judge = Ruled(rule)
-    write_rows([answers], tmp_path / "judged", "train", Labelling(judge=judge))
+    write_rows([answers], tmp_path / "judged", "train", judge)
     (row,) = read_lines(tmp_path / "judged/hallucination_train.jsonl")
     graded = [(part.get("score"), part.get("label")) for part in row["sentences"]]
     assert graded == [(1.0, None), (0.0, None), (None, "NA")]
     # Between them the probability of entailment gives the range (intrinsics, 4.3).
     shares = lambda states: [(0.34, 0.66)] * len(states)  # noqa: E731
     judge = FunctionJudge("nli", ENTAILMENT, shares)
-    write_rows([answers], tmp_path / "graded", "train", Labelling(judge=judge))
+    write_rows([answers], tmp_path / "graded", "train", judge)
     path = tmp_path / "graded/hallucination_train.jsonl"
     (read_back,) = read_labelled(path, "hallucination_detection")
     assert {label for _, label in read_back.spans} == {"0.3-0.4"}
