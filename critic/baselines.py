@@ -202,11 +202,10 @@ class GeneratorCodec:
         relevant, supported = vocabulary.group(ISREL)[0], vocabulary.group(ISSUP)[0]
         # 1. The parts of the case, within their limits.
         dropped: Counter[str] = Counter()
-        parts = {
-            part: self._part(case, part, dropped)
+        instruction, preceding, output = (
+            self._part(case, part, dropped)
             for part in ("instruction", "preceding", "output")
-        }
-        preceding = parts["preceding"]
+        )
         before = [vocabulary.retrieve[1], *preceding] if preceding else []
         passage: list[int] = []
         if case.evidence is not None:
@@ -214,28 +213,26 @@ class GeneratorCodec:
             dropped["evidence"] = evidence.dropped_tokens
             passage = [vocabulary.retrieve[0], *evidence.ids]
         # 2. What stands before the group's token.
-        if case.group == "Retrieve":
-            answer = before
+        answer = [*before, *passage]
+        if case.group == "Retrieve" and passage:
+            answer = [*passage, relevant, *preceding]
+        elif case.group in ("IsSup", "IsUse"):
             if passage:
-                answer = [*passage, relevant, *preceding]
-        elif case.group == "IsRel":
-            answer = [*before, *passage]
-        else:
-            answer = [*before]
-            if passage:
-                answer += [*passage, relevant]
+                answer.append(relevant)
             elif not before:
                 answer.append(vocabulary.retrieve[1])
-            answer += parts["output"]
+            answer += output
             if case.group == "IsUse" and passage:
                 answer.append(supported)
-        instruction = [
+        ids = (
+            *codec.bos_ids,
             *codec.encode(layout.before),
-            *parts["instruction"],
+            *instruction,
             *codec.encode(layout.after),
-        ]
+            *answer,
+        )
         options = tuple((token,) for token in vocabulary.group(case.labels))
-        return CriticPrompt((*codec.bos_ids, *instruction, *answer), options, +dropped)
+        return CriticPrompt(ids, options, +dropped)
 
     def _part(self, case: Case, part: str, dropped: Counter[str]) -> list[int]:
         limit: int = getattr(self.limits, part)

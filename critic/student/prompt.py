@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from critic.cases import GROUPS, Case
@@ -168,14 +169,6 @@ class PromptCodec:
     token_ids: Mapping[str, int]
     layout: CriticLayout = field(default_factory=CriticLayout)
     limits: PartLimits = field(default_factory=PartLimits)
-    _tails: Mapping[str, tuple[Ids, tuple[Ids, ...]]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self,
-            "_tails",
-            {group: self._tail(group, labels) for group, labels in GROUPS.items()},
-        )
 
     @classmethod
     def from_tokenizer(
@@ -271,14 +264,18 @@ class PromptCodec:
             dropped[part] = max(0, len(ids) - limit) + -(-unread // 4)
         return cut(ids, limit, part)
 
-    def _tail(self, group: str, labels: LabelSet) -> tuple[Ids, tuple[Ids, ...]]:
-        """Return the ids of the question, and of each label after it."""
-        question = self.layout.ask(group, labels)
-        if self.layout.style == "words":
-            return split_labels(self.text, question, labels.names)
-        return tuple(self.text.encode(question)), tuple(
-            (self.token_ids[token],) for token in labels.tokens
-        )
+    @cached_property
+    def _tails(self) -> Mapping[str, tuple[Ids, tuple[Ids, ...]]]:
+        """Return the ids of the question of each group, and of each label after it."""
+        tails = {}
+        for group, labels in GROUPS.items():
+            question = self.layout.ask(group, labels)
+            if self.layout.style == "words":
+                tails[group] = split_labels(self.text, question, labels.names)
+            else:
+                options = tuple((self.token_ids[token],) for token in labels.tokens)
+                tails[group] = tuple(self.text.encode(question)), options
+        return tails
 
 
 def eos_of(tokenizer: Any) -> int:

@@ -199,15 +199,14 @@ def _form(
     name = record["name"]
     labels = GROUPS[GROUP_OF[name]]
     # 1. The labels on offer.
-    surfaces: dict[str, str] = {}
-    meanings: dict[str, str] = {}
-    for label in record["label"]:
-        label_name = labels.names[labels.index(label["name"])]
+    offered = [labels.names[labels.index(label["name"])] for label in record["label"]]
+    surfaces = {}
+    meanings = {}
+    for label, label_name in zip(record["label"], offered, strict=True):
         surfaces[label["surface"]] = label_name
         meanings[label_name] = label.get("meaning", "")
-    offered = list(surfaces.values())
     in_order = [label_name for label_name in labels.names if label_name in offered]
-    if offered != in_order or len(offered) != len(record["label"]):
+    if offered != in_order or len(surfaces) != len(offered):
         raise UserError(
             f"labels must be distinct, in the order {', '.join(labels.names)}"
         )

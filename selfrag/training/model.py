@@ -49,35 +49,24 @@ def target_losses(
     Returns:
         Losses [n] in float32 with a gradient, and whether the target was the most probable token [n].
     """
-    if rowwise:
-        losses, hits = zip(
-            *(_of_row(model, row, keeps=keeps) for row in apart(pack)), strict=True
-        )
-        return torch.cat(losses), torch.cat(hits)
-    options: dict[str, Any] = {"row_lengths": pack.row_lengths} if packed else {}
-    if keeps:
-        options["logits_to_keep"] = pack.predictors
-    logits = model(
-        input_ids=pack.ids, position_ids=pack.positions, use_cache=False, **options
-    ).logits[0]
-    return _measured(logits if keeps else logits[pack.predictors], pack)
-
-
-def _of_row(model: Any, row: Pack, *, keeps: bool) -> tuple[Tensor, Tensor]:
-    """Compute a row alone, as any causal language model takes it: positions and borders are its own business."""
-    options: dict[str, Any] = {"logits_to_keep": row.predictors} if keeps else {}
-    mask = torch.ones_like(row.ids)
-    logits = model(
-        input_ids=row.ids, attention_mask=mask, use_cache=False, **options
-    ).logits[0]
-    return _measured(logits if keeps else logits[row.predictors], row)
-
-
-def _measured(logits: Tensor, pack: Pack) -> tuple[Tensor, Tensor]:
-    logits = logits.float()
-    return cross_entropy(
-        logits, pack.targets, reduction="none"
-    ), logits.detach().argmax(-1) == pack.targets
+    losses, hits = [], []
+    for part in apart(pack) if rowwise else [pack]:
+        options: dict[str, Any] = {"position_ids": part.positions}
+        if (
+            rowwise
+        ):  # positions and borders of a row that is alone are the model's own business
+            options = {"attention_mask": torch.ones_like(part.ids)}
+        elif packed:
+            options["row_lengths"] = part.row_lengths
+        if keeps:
+            options["logits_to_keep"] = part.predictors
+        logits = model(input_ids=part.ids, use_cache=False, **options).logits[0]
+        if not keeps:
+            logits = logits[part.predictors]
+        logits = logits.float()
+        losses.append(cross_entropy(logits, part.targets, reduction="none"))
+        hits.append(logits.detach().argmax(-1) == part.targets)
+    return torch.cat(losses), torch.cat(hits)
 
 
 def keeps_logits(causal: Any) -> bool:

@@ -225,70 +225,62 @@ class TargetLayout:
         Raises:
             RowTooLongError: prompt and target do not fit `max_length` even with every passage body empty.
         """
+        vocabulary = self.prompting.vocabulary
         prompt = self.prompting.prompt(row.instruction)
-        fixed = [self._fixed(part) for part in row.target]
-        passages = sum(isinstance(part, TargetEvidence) for part in row.target)
-        room = self.max_length - len(prompt) - 1 - sum(map(len, fixed)) - 2 * passages
+        pieces, bodies, dropped = self._pieces(row)
+        # 1. Short bodies stay whole, long ones share what is left.
+        others = sum(map(len, pieces)) - sum(len(pieces[number]) for number in bodies)
+        room = self.max_length - len(prompt) - 1 - others - 2 * len(bodies)
         if room < 0:
             raise RowTooLongError(
                 f"row {row.id!r} needs {count_of(self.max_length - room, 'tokens')} without its passages;"
                 f" the limit is {self.max_length}: raise max_length, shorten the row, or leave such rows out"
             )
+        bodies.sort(key=lambda number: (len(pieces[number]), number))
+        for rank, number in enumerate(bodies):
+            body = pieces[number]
+            pieces[number] = body[: room // (len(bodies) - rank)]
+            dropped += len(body) - len(pieces[number])
+            room -= len(pieces[number])
+        # 2. What is read, and what is learned of it.
         ids, labels = list(prompt), [MASKED] * len(prompt)
         groups = [int(TargetGroup.TEXT)] * len(prompt)
-        bodies, dropped = self._bodies(row, room)
-        for i, part in enumerate(row.target):
-            if isinstance(part, TargetEvidence):
-                markers = (
-                    self.prompting.vocabulary.paragraph_open,
-                    self.prompting.vocabulary.paragraph_close,
-                )
-                learned = markers if self.learn_markers else (MASKED, MASKED)
-                ids.extend([markers[0], *bodies[i], markers[1]])
-                labels.extend([learned[0], *[MASKED] * len(bodies[i]), learned[1]])
-                groups.extend([int(TargetGroup.MARKER)] * (len(bodies[i]) + 2))
-            else:
-                ids.extend(fixed[i])
-                labels.extend(fixed[i])
-                group = (
-                    GROUP_OF_TOKEN[part.token]
-                    if isinstance(part, TargetToken)
-                    else TargetGroup.TEXT
-                )
-                groups.extend([int(group)] * len(fixed[i]))
-        eos = self.prompting.vocabulary.eos_id
+        for part, piece in zip(row.target, pieces, strict=True):
+            learned, group = piece, TargetGroup.TEXT
+            if isinstance(part, TargetToken):
+                group = GROUP_OF_TOKEN[part.token]
+            elif isinstance(part, TargetEvidence):
+                group = TargetGroup.MARKER
+                begin, end = vocabulary.paragraph_open, vocabulary.paragraph_close
+                learned = [MASKED] * (len(piece) + 2)
+                if self.learn_markers:
+                    learned[0], learned[-1] = begin, end
+                piece = [begin, *piece, end]
+            ids.extend(piece)
+            labels.extend(learned)
+            groups.extend([int(group)] * len(piece))
         return TrainingExample(
-            (*ids, eos),
-            (*labels, eos),
+            (*ids, vocabulary.eos_id),
+            (*labels, vocabulary.eos_id),
             (*groups, int(TargetGroup.EOS)),
             weight=row.weight,
             dropped_tokens=dropped,
         )
 
-    def _fixed(self, part: TargetToken | TargetEvidence | TargetText) -> list[int]:
-        """Ids of a part that is never shortened; none for a passage."""
-        match part:
-            case TargetToken(token):
-                return [self.prompting.vocabulary.ids[token]]
-            case TargetText(text):
-                return self.prompting.codec.encode(text)
-            case TargetEvidence():
-                return []
-
-    def _bodies(
-        self, row: TrainingRow, room: int
-    ) -> tuple[dict[int, tuple[int, ...]], int]:
-        """Ids of each passage body, and how many were cut: short bodies stay whole, long ones share what is left."""
-        bodies: dict[int, tuple[int, ...]] = {}
+    def _pieces(self, row: TrainingRow) -> tuple[list[list[int]], list[int], int]:
+        """Return the ids of each part, of a passage its body; the numbers of these; and tokens over `max_passage`."""
+        pieces: list[list[int]] = []
+        bodies: list[int] = []
         dropped = 0
-        for i, part in enumerate(row.target):
-            if isinstance(part, TargetEvidence):
-                evidence = self.prompting.evidence(part.passage, self.max_passage)
-                bodies[i] = evidence.ids[1:-1]
-                dropped += evidence.dropped_tokens
-        for rank, i in enumerate(sorted(bodies, key=lambda i: (len(bodies[i]), i))):
-            kept = bodies[i][: room // (len(bodies) - rank)]
-            dropped += len(bodies[i]) - len(kept)
-            room -= len(kept)
-            bodies[i] = kept
-        return bodies, dropped
+        for number, part in enumerate(row.target):
+            match part:
+                case TargetToken(token):
+                    pieces.append([self.prompting.vocabulary.ids[token]])
+                case TargetText(text):
+                    pieces.append(self.prompting.codec.encode(text))
+                case TargetEvidence(passage):
+                    evidence = self.prompting.evidence(passage, self.max_passage)
+                    pieces.append(list(evidence.ids[1:-1]))
+                    bodies.append(number)
+                    dropped += evidence.dropped_tokens
+        return pieces, bodies, dropped

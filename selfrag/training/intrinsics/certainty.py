@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -421,25 +422,20 @@ def _ask(
     )
     renderer = Renderer.of(trainee.tokenizer)
     examples: list[TrainingExample] = []
-    places: list[int] = []  # number of the question of each example
-    for number, question in enumerate(questions):
-        options = option_examples(question, renderer)
-        examples += options
-        places += [number] * len(options)
-    values: list[list[float]] = [[] for _ in questions]
+    for question in questions:
+        examples += option_examples(question, renderer)
+    lengths = [len(example) for example in examples]
+    means: list[float] = []  # of each example
     with Progress("own answers", "option", len(examples)) as progress:
-        for load in filled(
-            range(len(examples)), [len(example) for example in examples], LOAD_TOKENS
-        ):
-            for at, value in zip(
-                load, _means(trainee, [examples[at] for at in load]), strict=True
-            ):
-                values[places[at]].append(value)
+        for load in filled(range(len(examples)), lengths, LOAD_TOKENS):
+            means += _means(trainee, [examples[at] for at in load])
             progress.advance(len(load))
-    return [
-        ChoiceAnswer(q.id, q, tuple(logprobs))
-        for q, logprobs in zip(questions, values, strict=True)
-    ]
+    remaining = iter(means)
+    answers = []
+    for question in questions:
+        logprobs = tuple(islice(remaining, len(question.options)))
+        answers.append(ChoiceAnswer(question.id, question, logprobs))
+    return answers
 
 
 def _means(trainee: Trainee, examples: Sequence[TrainingExample]) -> list[float]:
