@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NotRequired
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from critic.cases import Case, check
 from critic.released import is_released, parse_released
-from selfrag.common.jsonl import read_identified
+from selfrag.common.jsonl import JsonObject, read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.public_rows import raw_rows
 from selfrag.interface import Passage, UserError, validate
@@ -60,7 +60,7 @@ def read_labelled(
         UserError: a row cannot be used, by `file:line` or row.
     """
 
-    def parse(record: dict[str, Any], number: int) -> Case:
+    def parse(record: JsonObject, number: int) -> Case:
         row = (
             parse_released(record, _key(path, number))
             if is_released(record)
@@ -80,7 +80,7 @@ def read_labelled(
 def read_questions(path: str | Path) -> Iterator[Case]:
     """Read cases from the same files, as strictly. Labels in them are ignored, to label rows again."""
 
-    def parse(record: dict[str, Any], number: int) -> Case:
+    def parse(record: JsonObject, number: int) -> Case:
         if is_released(record):
             released = parse_released(record, _key(path, number))
             question = replace(released, label="", label_source="")
@@ -96,9 +96,7 @@ def _key(path: str | Path, number: int) -> str:
     return f"{Path(path).name.partition('.')[0]}-{number}"
 
 
-def _read(
-    path: str | Path, parse: Callable[[dict[str, Any], int], Case]
-) -> Iterator[Case]:
+def _read(path: str | Path, parse: Callable[[JsonObject, int], Case]) -> Iterator[Case]:
     numbers = count(1)
     if Path(str(path).removesuffix(".gz")).suffix not in (".json", ".parquet"):
         yield from read_identified(path, lambda record: parse(record, next(numbers)))
@@ -122,7 +120,7 @@ def rows_file(path: Path) -> Path:
     )
 
 
-def parse_labelled(record: dict[str, Any]) -> Case:
+def parse_labelled(record: JsonObject) -> Case:
     """Check one decoded JSON object and make it a labelled case."""
     row = validate(LabelledRecord, record, others="ignore")
     case, label = _case(row), row["label"]

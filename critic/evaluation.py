@@ -32,6 +32,7 @@ from critic.judging import Critic
 from critic.released import DATASET
 from critic.student.judge import load_critic, student_critic
 from critic.subjects import EvaluationSubjects
+from selfrag.common.jsonl import JsonObject
 from selfrag.common.runs import RunLog
 from selfrag.evaluation.failures import Failures
 from selfrag.evaluation.intervals import (
@@ -76,7 +77,7 @@ class CriticFigures:
     confusion: tuple[tuple[int, ...], ...]
     undefined: int  # cases without a judgment
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return plain values, ready for JSON."""
         return {**json_values(self), "labels": list(GROUPS[self.group].names)}
 
@@ -93,9 +94,9 @@ class Evaluation:
     judgments: Sequence[Judgment | None] = field(default=(), repr=False)
     shortened: int = 0  # rows of which a prompt could not hold every part whole
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return plain values, ready for JSON, without single judgments; `shortened` only where there are such rows."""
-        record: dict[str, Any] = {
+        record: JsonObject = {
             "groups": json_values(self.groups),
             "parts": json_values(self.parts),
             "seconds": self.seconds,
@@ -373,7 +374,7 @@ def run_evaluation(
         fitted = {TFIDF: tfidf_critic(train), MAJORITY: majority_critic(train)}
     # 2. Find out whether everything is there and can be written.
     folders = subjects.folders()
-    about: dict[str, Any] = {}
+    about: JsonObject = {}
     if out is not None:
         with writing(out):
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -387,7 +388,7 @@ def run_evaluation(
         chunks[chunk.critic, chunk.chunk] = chunk
 
     with TemporaryDirectory() as scratch:
-        kept, identity = Path(scratch) / "journal", dict[str, Any]()
+        kept, identity = Path(scratch) / "journal", JsonObject()
         # without models nothing is worth keeping
         if out is not None and about["models"]:
             kept, identity = journal_of(out), _identity(about)
@@ -512,7 +513,7 @@ def journal_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.journal")
 
 
-def _identity(about: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(about: Mapping[str, Any]) -> JsonObject:
     """Return all that decides what the models judge; not the training rows and the seed, which only figures go by."""
     from critic.teacher.forms import OWN
     from selfrag.engines import choose_engine
@@ -531,7 +532,7 @@ def _manifest(
     subjects: EvaluationSubjects,
     folders: Mapping[str, Path],
     seed: int,
-) -> dict[str, Any]:
+) -> JsonObject:
     from selfrag.common.provenance import commit, machine, model_files, sha256
 
     return {
@@ -546,7 +547,7 @@ def _manifest(
     }
 
 
-def _by_id(rows: list[Case], judgments: Sequence[Judgment | None]) -> dict[str, Any]:
+def _by_id(rows: list[Case], judgments: Sequence[Judgment | None]) -> JsonObject:
     distributions = {}
     for row, judged in zip(rows, judgments, strict=True):
         distributions[row.id] = (

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NotRequired, TypeAlias, cast
+from typing import NotRequired, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
 from critic.case_files import EvidenceRecord, passage_of
-from selfrag.common.jsonl import read_identified
+from selfrag.common.jsonl import JsonObject, read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.public_fields import UnusableError
 from selfrag.common.public_rows import PublicRows
@@ -33,9 +33,9 @@ class Pair:
     # passages known to support the output, best first; often none
     passages: tuple[Passage, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values, in the schema that `read_pairs` reads."""
-        record: dict[str, Any] = {
+        record: JsonObject = {
             "id": self.id,
             "dataset": self.dataset,
             "instruction": self.instruction,
@@ -65,7 +65,7 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
     return read_identified(path, parse_pair)
 
 
-def parse_pair(record: dict[str, Any]) -> Pair:
+def parse_pair(record: JsonObject) -> Pair:
     """Check one decoded JSON object and make it a pair."""
     validate(PairRecord, record, others="ignore", mended=True)
     # as it came: a pair with half of a character is left out later, and counted

@@ -21,6 +21,7 @@ from critic.augment.algorithm import (
     PassageCandidate,
 )
 from critic.pairs import Dropped
+from selfrag.common.jsonl import JsonObject
 from selfrag.interface import RETRIEVE, Judgment, replace_surrogates
 from selfrag.training.rows import (
     TargetEvidence,
@@ -178,7 +179,7 @@ def _token(judgment: Judgment | None) -> TargetToken:
     )
 
 
-def provenance(variant: Variant) -> dict[str, Any]:
+def provenance(variant: Variant) -> JsonObject:
     """Return why the row is what it is, as plain values."""
     augmented = variant.augmented
     pair = augmented.pair
@@ -202,8 +203,8 @@ def provenance(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _segment(segment: AugmentedSegment) -> dict[str, Any]:
-    record: dict[str, Any] = {"start": segment.start, "end": segment.end}
+def _segment(segment: AugmentedSegment) -> JsonObject:
+    record: JsonObject = {"start": segment.start, "end": segment.end}
     record |= {"token": _TOKEN[segment.token], "why": segment.why}
     if segment.retrieve is not None:
         record |= {
@@ -225,7 +226,7 @@ def _segment(segment: AugmentedSegment) -> dict[str, Any]:
     return record
 
 
-def _candidate(rank: int, candidate: PassageCandidate) -> dict[str, Any]:
+def _candidate(rank: int, candidate: PassageCandidate) -> JsonObject:
     return {
         "rank": rank,
         "id": candidate.passage.id,
@@ -237,7 +238,7 @@ def _candidate(rank: int, candidate: PassageCandidate) -> dict[str, Any]:
     }
 
 
-def _judgment(judgment: Judgment | None) -> dict[str, Any] | None:
+def _judgment(judgment: Judgment | None) -> JsonObject | None:
     if judgment is None:
         return None
     shares = zip(judgment.labels.names, judgment.distribution, strict=True)

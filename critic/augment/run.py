@@ -26,6 +26,7 @@ from critic.judging import Critic, serve_in_order
 from critic.pairs import Dropped, Pair, PairSource
 from selfrag.cluster import Actors, on_actors, require_ray
 from selfrag.common.atomic import locked_directory
+from selfrag.common.jsonl import JsonObject
 from selfrag.common.runs import RunLog, check_same_run
 from selfrag.interface import (
     Failed,
@@ -166,7 +167,7 @@ def augment_pairs(
     *,
     inputs: Mapping[str, Any] | None = None,
     shard: int = SHARD,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write reflection tokens into all pairs of a source, and return the manifest.
 
     Args:
@@ -204,7 +205,7 @@ def augment_pairs(
 
 def _finished(
     file: Path, identity: Mapping[str, Any], source: PairSource, size: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the manifest of a finished run; refuse one of other settings or pairs."""
     try:
         manifest = dict(read_json(file, nan=True))
@@ -227,7 +228,7 @@ def _work(
     identity: Mapping[str, Any],
     execute: ExecuteShards,
     size: int,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Make every shard that is missing in the log, write the files, and return the manifest."""
     total = sum(1 for _ in source)  # every row is checked before anything is spent
     if not total:
@@ -279,7 +280,7 @@ def _work(
     }
 
 
-def _write_files(log: RunLog, order: Sequence[int], out: Path) -> dict[str, Any]:
+def _write_files(log: RunLog, order: Sequence[int], out: Path) -> JsonObject:
     """Write the files of a run from the records of its log in this order, and return their counts."""
 
     def outcomes() -> Iterator[Outcome]:
@@ -294,7 +295,7 @@ def _write_files(log: RunLog, order: Sequence[int], out: Path) -> dict[str, Any]
     return _counted(outcomes())
 
 
-def _counted(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+def _counted(outcomes: Iterable[Outcome]) -> JsonObject:
     """Return counts of what became of pairs, in a fixed order."""
     totals: Counter[str] = Counter()
     dropped: Counter[str] = Counter()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from critic.mixture import SeededSample
+from selfrag.common.jsonl import JsonObject
 from selfrag.interface import (
     GROUPS,
     ISREL,
@@ -184,7 +185,7 @@ class Inspection:
     # rows of every source as evenly as there are enough, by source and then in the order of the files
     sample: tuple[TrainingRow, ...]
     # record of each sampled row that has one, by id
-    provenance: dict[str, dict[str, Any]] = field(default_factory=dict)
+    provenance: dict[str, JsonObject] = field(default_factory=dict)
     # how often each rule chose a passage, over all provenance records
     rules: Counter[str] = field(default_factory=Counter)
     recorded: int = 0  # number of provenance records; 0 without
@@ -220,7 +221,7 @@ def inspect_rows(
         _shared_out([sample.items() for sample in samples.values()], count, seed)
     )
     shown = {row.id for row in chosen}
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, JsonObject] = {}
     rules: Counter[str] = Counter()
     recorded = 0
     for record in chain.from_iterable(
@@ -255,7 +256,7 @@ def _shared_out(
         yield from smaller.items()
 
 
-def _identified(record: dict[str, Any]) -> dict[str, Any]:
+def _identified(record: JsonObject) -> JsonObject:
     if not isinstance(record.get("id"), str):
         raise UserError(
             f"a provenance record needs the 'id' of its row, found {json.dumps(list(record))[:80]}"

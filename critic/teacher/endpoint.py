@@ -21,6 +21,7 @@ from critic.teacher.settings import (
     TeacherError,
     TeacherSettings,
 )
+from selfrag.common.jsonl import JsonObject
 from selfrag.common.untrusted import shorten
 from selfrag.engines.client import (
     REFUSED,
@@ -110,13 +111,11 @@ def forecast(
     return Forecast(len(lengths), sent, received, cost, minutes)
 
 
-def body(
-    case: Case, config: TeacherConfig, constraint: LabelConstraint
-) -> dict[str, Any]:
+def body(case: Case, config: TeacherConfig, constraint: LabelConstraint) -> JsonObject:
     """Return the JSON of a request; a `UserError` where the case lacks what its group judges."""
     text = config.forms.prompt(case)
     surfaces = list(config.forms.of(case).surfaces)
-    sent: dict[str, Any] = {
+    sent: JsonObject = {
         "model": config.model,
         "temperature": config.temperature,
         "messages": [{"role": "user", "content": text}],
@@ -200,7 +199,7 @@ def read_label(text: str, surfaces: Mapping[str, str]) -> tuple[str | None, str]
 
 
 def _from_object(answer: str, alone: Mapping[str, str]) -> tuple[str | None, str]:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> JsonObject:
         if len({key for key, _ in pairs}) != len(pairs):
             raise ValueError
         return dict(pairs)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from selfrag.common.atomic import write_pieces
 from selfrag.common.errors import UserError
 from selfrag.common.reading import parse_json, read_lines
 
 T = TypeVar("T")
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of JSON, decoded, or what is to become one."""
 
 
 class Identified(Protocol):
@@ -29,7 +31,7 @@ IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
 
 
 def read_jsonl(
-    path: str | Path, parse: Callable[[dict[str, Any]], T], *, mended: bool = False
+    path: str | Path, parse: Callable[[JsonObject], T], *, mended: bool = False
 ) -> Iterator[T]:
     """Parse every line of a file.
 
@@ -54,12 +56,12 @@ def read_jsonl(
 
 
 def read_identified(
-    path: str | Path, parse: Callable[[dict[str, Any]], IdentifiedRow]
+    path: str | Path, parse: Callable[[JsonObject], IdentifiedRow]
 ) -> Iterator[IdentifiedRow]:
     """Like `read_jsonl`, for rows whose ids are unique in the file."""
     seen: set[str] = set()
 
-    def unique(record: dict[str, Any]) -> IdentifiedRow:
+    def unique(record: JsonObject) -> IdentifiedRow:
         row = parse(record)
         if row.id in seen:
             raise UserError(f"id {row.id!r} occurs twice")

@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from selfrag.common.errors import UserError
-from selfrag.common.jsonl import read_jsonl
+from selfrag.common.jsonl import JsonObject, read_jsonl
 from selfrag.common.reading import read_json
 from selfrag.common.validation import validate
 
@@ -78,14 +78,14 @@ class TrainingManifest(TypedDict):
     facts: NotRequired[FactsRecord]
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> JsonObject:
     """Read the manifest of a run.
 
     Raises:
         UserError: it cannot be read, or is none.
     """
     try:
-        manifest: dict[str, Any] = read_json(path, nan=True)
+        manifest: JsonObject = read_json(path, nan=True)
         validate(TrainingManifest, manifest, others="allow")
     except UserError as error:
         raise UserError(
@@ -94,7 +94,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest  # in the order of the file
 
 
-def recorded(run_dir: Path) -> dict[str, Any]:
+def recorded(run_dir: Path) -> JsonObject:
     """Return the configuration of the run in a directory; empty where there is none."""
     path = run_dir / "manifest.json"
     # The precision is what it was before it was a setting.

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypeAlias
+from typing import Annotated, NotRequired, TypeAlias
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError, count_of
-from selfrag.common.jsonl import read_identified, write_jsonl
+from selfrag.common.jsonl import JsonObject, read_identified, write_jsonl
 from selfrag.common.kinds import Filled
 from selfrag.common.validation import validate
 from selfrag.prompting import Prompting
@@ -66,9 +66,9 @@ class TrainingRow:
     target: tuple[TargetPart, ...]
     weight: float = 1.0  # factor on this row's loss, above 0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values, ready for JSON. A weight of 1 is left out."""
-        record: dict[str, Any] = {
+        record: JsonObject = {
             "id": self.id,
             "source": self.source,
             "instruction": self.instruction,
@@ -105,7 +105,7 @@ class RowRecord(TypedDict):
     weight: NotRequired[Annotated[float, Field(gt=0)]]
 
 
-def parse_row(record: dict[str, Any]) -> TrainingRow:
+def parse_row(record: JsonObject) -> TrainingRow:
     """Check one decoded JSON object and make it a row.
 
     Raises:
@@ -147,7 +147,7 @@ def _part(record: PartRecord) -> TargetPart:
     )
 
 
-def _part_dict(part: TargetPart) -> dict[str, Any]:
+def _part_dict(part: TargetPart) -> JsonObject:
     match part:
         case TargetToken(token):
             return {"token": token}

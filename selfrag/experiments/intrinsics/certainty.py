@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
+from selfrag.common.jsonl import JsonObject
 from selfrag.evaluation.intervals import NONE, json_values, mean
 from selfrag.evaluation.metrics.classification import (
     Bin,
@@ -82,7 +82,7 @@ def evaluate_certainty(
     known = []  # the probability of each letter that it chose
     for answer, confidence in zip(answers, confidences(answers).tolist(), strict=True):
         known.append(confidence if isinstance(answer, ChoiceAnswer) else None)
-    items: list[dict[str, Any]] = []
+    items: list[JsonObject] = []
     for answer, probability in zip(answers, known, strict=True):
         right = answer.is_right
         items.append({"id": answer.id, "right": right, "own probability": probability})
@@ -98,7 +98,7 @@ def evaluate_certainty(
     # 2. every subject, after the answer and before it
     tables: list[ReportTable] = []
     diagrams: dict[str, tuple[Bin, ...]] = {}
-    figures: dict[str, dict[str, Any]] = {}
+    figures: dict[str, JsonObject] = {}
     for moment in (AFTER, BEFORE):
         systems = dict(baselines)
         states = [answer.state(after=moment == AFTER) for answer in answers]
@@ -170,7 +170,7 @@ def _sets_table(
 
 def _figures(
     answers: Sequence[OwnAnswer], certainties: Sequence[_Certainty], seed: int
-) -> tuple[Sequence[str], dict[str, Any], tuple[Bin, ...]]:
+) -> tuple[Sequence[str], JsonObject, tuple[Bin, ...]]:
     """Return the cells, the figures and the bins of a diagram of one system."""
     truth, expected, middle = list[float](), list[float](), list[float]()
     for answer, certainty in zip(answers, certainties, strict=True):
@@ -210,7 +210,7 @@ def _by_data_set(
 
 def _accuracy(
     questions: Sequence[ChoiceQuestion], adapted: Sequence[Subject], seed: int
-) -> tuple[ReportTable, dict[str, dict[str, Any]]]:
+) -> tuple[ReportTable, dict[str, JsonObject]]:
     """Measure how often a model chooses the right letter, with an adapter in place and without (section 3.2)."""
     systems = {"without an adapter": _letters(questions, adapted[0], None)}
     for subject in adapted:

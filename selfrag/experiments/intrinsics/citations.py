@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import nan
 from typing import Any, TypeAlias
 
+from selfrag.common.jsonl import JsonObject
 from selfrag.evaluation.intervals import json_values, mean
 from selfrag.evaluation.metrics.alce import CitedClaim, Cites, cites
 from selfrag.evaluation.metrics.citations import (
@@ -147,12 +148,12 @@ def evaluate_citations(
 
 def _against_annotated(
     systems: Mapping[str, _CitingSystem], cut: int, seed: int
-) -> tuple[ReportTable, dict[str, Any]]:
+) -> tuple[ReportTable, JsonObject]:
     """Return table and figures of all systems; `cut` is the number of rows whose evidence was cut out."""
     lines, figures = [], {}
     for name, system in systems.items():
         cells: list[str] = []
-        values: dict[str, Any] = {}
+        values: JsonObject = {}
         for level, pairs_of in (("sentence", by_sentence), ("passage", by_passage)):
             gold = list(map(pairs_of, system.gold))
             predicted = [pairs_of(row.cited) for row in system.rows]
@@ -201,12 +202,12 @@ def _by_judge(
     rows: Sequence[IntrinsicRow],
     scored: Mapping[str, Sequence[Cites | None]],
     seed: int,
-) -> tuple[list[ReportTable], dict[str, Any]]:
+) -> tuple[list[ReportTable], JsonObject]:
     """Return the tables of a judge in `JUDGED`, and figures by system and data set."""
 
     def measure(
         system: str, members: Sequence[int]
-    ) -> tuple[Sequence[str], dict[str, Any]]:
+    ) -> tuple[Sequence[str], JsonObject]:
         known = list(filter(None, (scored[system][place] for place in members)))
         recall = mean([response.recall for response in known], seed=seed)
         precision = mean([response.precision for response in known], seed=seed)

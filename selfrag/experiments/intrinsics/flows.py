@@ -7,6 +7,7 @@ from math import isnan, nan
 from statistics import fmean
 from typing import Any
 
+from selfrag.common.jsonl import JsonObject
 from selfrag.decoding.refusals import abstains
 from selfrag.evaluation.failures import Failures, count_reasons
 from selfrag.evaluation.intervals import DIFFERENCE, NONE, json_values, mean
@@ -77,7 +78,7 @@ def evaluate_flows(
     """
     rewrite = subject.judge(QueryRewrite.name)
     answerable = subject.judge(Answerability.name)
-    lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
+    lines, figures, items = [], JsonObject(), list[JsonObject]()
     failures: list[Failures] = []
     first: list[FlowOutcome | None] = []
     for name in NAMES:
@@ -89,7 +90,7 @@ def evaluate_flows(
         outcomes = _outcomes(followups, answers, subject, beside)
         first = first or outcomes
         for turn, answer, outcome in zip(followups, answers, outcomes, strict=True):
-            item: dict[str, Any] = {"id": turn.id, "flow": name}
+            item: JsonObject = {"id": turn.id, "flow": name}
             item |= {"answer": None, "error": str(answer)}
             if isinstance(answer, Answer):
                 item |= {"answer": answer.text, "error": None}
@@ -107,7 +108,7 @@ def evaluate_flows(
             if not isnan(difference):
                 gains.append(difference)
         gain = mean(gains, seed=seed, bounds=DIFFERENCE)
-        values: dict[str, Any] = {}
+        values: JsonObject = {}
         cells: Sequence[str] = [NONE] * (len(FLOWS_HEAD) - 5)
         if known:
             joint = joint_figures(known, seed=seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from selfrag.common.jsonl import JsonObject
 from selfrag.evaluation.intervals import pooled_auc
 from selfrag.evaluation.metrics.classification import ClassFigures
 from selfrag.evaluation.published import why_left_out
@@ -31,7 +32,7 @@ def measure_parts(
     systems: Iterable[str],
     measure: Callable[[str, Sequence[int]], tuple[Sequence[str], Any]],
     size: Callable[[Sequence[int]], object] = len,
-) -> tuple[list[ReportTable], dict[str, dict[str, Any]]]:
+) -> tuple[list[ReportTable], dict[str, JsonObject]]:
     """Return a table for each part, and the figures by system and part.
 
     Args:
@@ -43,7 +44,7 @@ def measure_parts(
         size: what stands in brackets after the name of a part.
     """
     tables: list[ReportTable] = []
-    figures: dict[str, dict[str, Any]] = {system: {} for system in systems}
+    figures: dict[str, JsonObject] = {system: {} for system in systems}
     for part, members in parts.items():
         lines = []
         for system, by_part in figures.items():
@@ -56,11 +57,11 @@ def measure_parts(
 
 def item_records(
     items: Iterable[IntrinsicRow | JudgedTurn], columns: Mapping[str, Sequence[Any]]
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return a record of each item: its id, and what every column says of it."""
     records = []
     for place, item in enumerate(items):
-        record: dict[str, Any] = {"id": item.id}
+        record: JsonObject = {"id": item.id}
         for name, column in columns.items():
             record[name] = column[place]
         records.append(record)

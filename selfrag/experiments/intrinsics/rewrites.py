@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from selfrag.common.jsonl import JsonObject
 from selfrag.evaluation.failures import Failures
 from selfrag.evaluation.intervals import json_values, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
@@ -65,8 +66,8 @@ REWRITES_HEAD = (
 
 Measured: TypeAlias = tuple[
     list[ReportTable],
-    dict[str, dict[str, Any]],
-    list[dict[str, Any]],
+    dict[str, JsonObject],
+    list[JsonObject],
     list[Failures],
 ]
 """Tables, figures by system and part, items, and what failed."""
@@ -104,7 +105,7 @@ def evaluate_rewrite(
         texts_of[subject.name] = [rewrite.text for rewrite in results]
         undefined[subject.name] = sum(not rewrite.defined for rewrite in results)
     lines = []
-    figures: dict[str, dict[str, Any]] = {}
+    figures: dict[str, JsonObject] = {}
     for system, texts in texts_of.items():
         agreement = _against_people(rows, texts, seed)
         count = undefined[system]
@@ -218,7 +219,7 @@ def _retrieval(
 
     def measure(
         system: str, members: Sequence[int]
-    ) -> tuple[Sequence[str], dict[str, Any]]:
+    ) -> tuple[Sequence[str], JsonObject]:
         return _means([values[system][place] for place in members], RANKING, seed)
 
     head = ("system", *(f"R@{k}" for k in DEPTHS), "nDCG@10")
@@ -238,7 +239,7 @@ def _retrieval(
 
 def _means(
     rows: Sequence[Mapping[str, float | None]], names: Sequence[str], seed: int
-) -> tuple[Sequence[str], dict[str, Any]]:
+) -> tuple[Sequence[str], JsonObject]:
     """Return the means of some figures as cells and as values for JSON."""
     means = {}
     for name in names:
@@ -295,7 +296,7 @@ def _answers(
 
     def measure(
         system: str, members: Sequence[int]
-    ) -> tuple[Sequence[str], dict[str, Any]]:
+    ) -> tuple[Sequence[str], JsonObject]:
         rows = [values[system][place] for place in members]
         cells, means = _means(rows, ANSWERS_HEAD[1:4], seed)
         count = sum(row["failed"] == 1.0 for row in rows)

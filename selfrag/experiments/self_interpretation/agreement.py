@@ -9,6 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from selfrag.common.jsonl import JsonObject
 from selfrag.evaluation.intervals import NONE, kappa, pooled_auc
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.runner import on_demand
@@ -78,7 +79,7 @@ def run_judges(
     with on_demand(partial(_judges, model, engine, **options)) as judges:
         # a server says what it has
         loaded = judges().engine.limits.adapters if remote else shipped
-        judge: dict[str, Any] = {
+        judge: JsonObject = {
             "model": model_files(path),
             "citation": "adapter" if CITATIONS in loaded else "prompt",
         }
@@ -136,7 +137,7 @@ def _verdicts(
     # 2. the verdicts on each context
     records: list[Made] = []
     for made in trials:
-        verdicts: list[dict[str, Any]] = []
+        verdicts: list[JsonObject] = []
         before, has_answer = replies[made.item.id], bool(answers[made.item.id])
         chosen = _cited(next(cited)) if has_answer else None
         for place, passage in enumerate(made.passages):
@@ -150,7 +151,7 @@ def _verdicts(
                 "intrinsic": None if chosen is None else place in chosen,
             }
             verdicts.append(context)
-        base: dict[str, Any] = {
+        base: JsonObject = {
             "id": made.item.id,
             "error": None,
             "scores": {},
@@ -160,7 +161,7 @@ def _verdicts(
     return records
 
 
-def _verdict(reflection: Reflection) -> dict[str, Any] | None:
+def _verdict(reflection: Reflection) -> JsonObject | None:
     judgment = reflection.findings[0].judgment if reflection.findings else None
     if judgment is None or not judgment.defined:
         return None

@@ -15,6 +15,7 @@ from typing import Any
 
 from retrieval.build import index_passages
 from retrieval.local_encoders import load_encoder
+from selfrag.common.jsonl import JsonObject
 from selfrag.evaluation.metrics.answers import sets_of
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.evaluation.presets import Given
@@ -108,7 +109,7 @@ class Questions:
             trials.append(Trial(item, cell.strategy, shown, examples, self.words))
         return trials
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         """Return what decides every record, for the manifest."""
         text = json.dumps(self._rows(), sort_keys=True, ensure_ascii=True)
         settings = {name: getattr(self, name) for name in _SETTINGS}
@@ -125,7 +126,7 @@ class Questions:
             with writing(path):
                 write_jsonl(path, self._rows())
 
-    def _rows(self) -> list[dict[str, Any]]:
+    def _rows(self) -> list[JsonObject]:
         rows = []
         for role, items in (("asked", self.items), ("example", self.demonstrations)):
             rows += [_row(item, role, self.kinds[item.id]) for item in items]
@@ -185,7 +186,7 @@ def draw(file: Given, passages: int, settings: DrawSettings = DRAW) -> Questions
             f"no question has {count_of(passages, 'passages')}, the most is {most}"
         )
         raise UserError(f"{file.path}: {message}; give --cutoff or --index")
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, JsonObject] = {}
     if not file.preset:
         rows = dict(read_jsonl(file.path, lambda row: (str(row.get("id")), row)))
     # 2. the questions and the demonstrations
@@ -312,7 +313,7 @@ def question_type(item: Item, row: Mapping[str, Any]) -> str:
     return match[1] if match else "other"
 
 
-def _row(item: Item, role: str, kind: str) -> dict[str, Any]:
+def _row(item: Item, role: str, kind: str) -> JsonObject:
     return {
         "id": item.id,
         "role": role,

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from selfrag.common.jsonl import JsonObject
 from selfrag.evaluation.records import (
     RecordFile,
     RunDirectory,
@@ -93,7 +94,7 @@ class GridRun:
             return tuple(cell for name, cell in cells.items() if name in names)
         return tuple(cells.values())
 
-    def records(self, cell: GridCell, test: str = "") -> list[dict[str, Any]]:
+    def records(self, cell: GridCell, test: str = "") -> list[JsonObject]:
         """Return the records of a cell, or of a test of a cell; none where they are not finished."""
         name = file_name(cell, test)
         if "result" not in self.files.get(name, {}):
@@ -248,7 +249,7 @@ def _answers(
 def _record(run: GridRun, made: Trial, result: WrittenReply | Failed) -> Made:
     """Return what is kept of a reply; contexts are recorded by the ids of their passages."""
     relevant_ids = relevant(made.item, made.passages, run.questions.relevance)
-    base: dict[str, Any] = {"id": made.item.id, "relevant": sorted(relevant_ids)}
+    base: JsonObject = {"id": made.item.id, "relevant": sorted(relevant_ids)}
     if isinstance(result, Failed):
         return base | {
             "error": printable(result.reason),

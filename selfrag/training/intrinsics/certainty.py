@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from selfrag.common.errors import UserError, count_of, require
-from selfrag.common.jsonl import read_identified, write_jsonl
+from selfrag.common.jsonl import JsonObject, read_identified, write_jsonl
 from selfrag.common.kinds import Filled
 from selfrag.common.progress import Progress
 from selfrag.common.validation import validate
@@ -127,7 +127,7 @@ def read_questions(path: str | Path) -> list[ChoiceQuestion | WrittenAnswer]:
     return list(read_identified(path, parse_row))
 
 
-def parse_row(record: dict[str, Any]) -> ChoiceQuestion | WrittenAnswer:
+def parse_row(record: JsonObject) -> ChoiceQuestion | WrittenAnswer:
     """Check a multiple choice as `parse_question`, or an answer with its score.
 
     Raises:
@@ -457,7 +457,7 @@ class _KeptAnswer:
     logprobs: tuple[float, ...]
 
 
-def _parse_kept(record: dict[str, Any]) -> _KeptAnswer:
+def _parse_kept(record: JsonObject) -> _KeptAnswer:
     try:
         return validate(_KeptAnswer, record)
     except UserError as error:
@@ -492,9 +492,9 @@ def certainty_rows(
     return rows
 
 
-def facts(answers: Sequence[OwnAnswer], rows: Sequence[IntrinsicRow]) -> dict[str, Any]:
+def facts(answers: Sequence[OwnAnswer], rows: Sequence[IntrinsicRow]) -> JsonObject:
     """Return how often the model was right and what calibrates it, by data set, and how often each decile was given."""
-    record: dict[str, dict[str, Any]] = {
+    record: dict[str, JsonObject] = {
         "own_accuracy": {},
         "questions": {},
         "calibrators": {},

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from retrieval.passage import Passage
 from selfrag.common.errors import UserError, count_of
-from selfrag.common.jsonl import read_identified
+from selfrag.common.jsonl import JsonObject, read_identified
 from selfrag.common.kinds import Filled
 from selfrag.common.validation import validate
 from selfrag.judges.conversation import read_input, same_question
@@ -58,7 +58,7 @@ class IntrinsicRow:
     statements: tuple[TextSpan, ...] = ()
 
 
-ParseIntrinsicRow: TypeAlias = Callable[[dict[str, Any]], IntrinsicRow]
+ParseIntrinsicRow: TypeAlias = Callable[[JsonObject], IntrinsicRow]
 
 
 def read_labelled(path: str | Path, intrinsic: str) -> list[IntrinsicRow]:
@@ -158,7 +158,7 @@ class CertaintyRecord(IntrinsicRecord):
     certainty: str
 
 
-def _rewrite(record: dict[str, Any]) -> IntrinsicRow:
+def _rewrite(record: JsonObject) -> IntrinsicRow:
     row = validate(RewriteRecord, record, others="ignore", mended=True)
     state = state_of(row, "user")
     group = state.messages[0].content
@@ -173,7 +173,7 @@ def _rewrite(record: dict[str, Any]) -> IntrinsicRow:
     )
 
 
-def _answerability(record: dict[str, Any]) -> IntrinsicRow:
+def _answerability(record: JsonObject) -> IntrinsicRow:
     row = validate(AnswerabilityRecord, record, others="ignore", mended=True)
     state = state_of(row, "user")
     return IntrinsicRow(
@@ -185,7 +185,7 @@ def _answerability(record: dict[str, Any]) -> IntrinsicRow:
     )
 
 
-def _hallucination(record: dict[str, Any]) -> IntrinsicRow:
+def _hallucination(record: JsonObject) -> IntrinsicRow:
     row = validate(HallucinationRecord, record, others="ignore", mended=True)
     state = state_of(row, "assistant")
     level, length = row["label_level"], len(state.messages[-1].content)
@@ -193,7 +193,7 @@ def _hallucination(record: dict[str, Any]) -> IntrinsicRow:
         (_span(s["begin"], s["end"], length), _degree(s)) for s in row["sentences"]
     ]
     worst = max((label for _, label in spans), key=badness, default="NA")
-    labels: dict[str, Any] = (
+    labels: JsonObject = (
         {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
     )
     kind = f"{WORSE[badness(worst)]} {level}"
@@ -219,7 +219,7 @@ def badness(label: str) -> int:
     return WORSE.index(str(in_set(FAITHFULNESS, label)))
 
 
-def _citations(record: dict[str, Any]) -> IntrinsicRow:
+def _citations(record: JsonObject) -> IntrinsicRow:
     row = validate(CitationsRecord, record, others="ignore", mended=True)
     state = state_of(row, "assistant")
     index = {passage.id: number for number, passage in enumerate(state.passages)}
@@ -253,7 +253,7 @@ def _citations(record: dict[str, Any]) -> IntrinsicRow:
     )
 
 
-def _certainty(record: dict[str, Any]) -> IntrinsicRow:
+def _certainty(record: JsonObject) -> IntrinsicRow:
     row = validate(CertaintyRecord, record, others="ignore", mended=True)
     state = state_of(row, "user", "assistant")
     moment = "before"
