@@ -320,10 +320,13 @@ def _counted(outcomes: Iterable[Outcome]) -> JsonObject:
                     is_chosen = candidate["id"] == segment.get("chosen")
                     totals["gold_passages"] += is_chosen and candidate["gold"]
     return {
-        **{name: totals[name] for name in ("items", "pairs_with_rows", "rows")},
+        "items": totals["items"],
+        "pairs_with_rows": totals["pairs_with_rows"],
+        "rows": totals["rows"],
         "dropped": dict(sorted(dropped.items())),
         "tokens": dict(sorted(tokens.items())),
-        **{name: totals[name] for name in ("passages", "gold_passages")},
+        "passages": totals["passages"],
+        "gold_passages": totals["gold_passages"],
         "sources": {name: dict(sources[name]) for name in sorted(sources)},
     }
 
