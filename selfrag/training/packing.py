@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from selfrag.common.errors import UserError
 from selfrag.training.rows import MASKED, TargetGroup, TrainingExample
-from selfrag.training.settings import Weighting
+from selfrag.training.settings import TrainingConfig, Weighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,46 +122,36 @@ StepPlan = tuple[tuple[int, ...], ...]
 def plan_epoch(
     lengths: Sequence[int],
     strata: Sequence[str],
-    *,
-    seed: int,
+    config: TrainingConfig,
     epoch: int,
-    step_tokens: int,
-    workers: int,
-    step_rows: int | None = None,
-    load_tokens: int | None = None,
 ) -> list[StepPlan]:
     """Plan one pass over all rows.
 
     Args:
         lengths: tokens of each row.
         strata: kind of each row; every stretch of the epoch holds all kinds in proportion.
-        seed: of the run.
+        config: its `step_tokens` fill a step until the next row would exceed them (a longer row is a step of its own),
+            or its `step_rows` are a step, however long they are (the last one what is left). A step has a load for each
+            of the `workers`, balanced by tokens, and more where they would hold more than `load_tokens` on average:
+            these are computed one after the other, so memory stays within bounds.
         epoch: number of the pass; each has its own order.
-        step_tokens: a step takes rows until the next would exceed this (a longer row is a step of its own).
-        workers: loads per step, balanced by tokens.
-        step_rows: a step takes this many rows instead, however long they are (the last one what is left).
-        load_tokens: a step has more loads than workers where they would hold more than this on average; they are
-            computed one after the other, so memory stays within bounds. None: as many loads as workers.
 
     Raises:
         UserError: there are no rows.
     """
     if not lengths:
         raise UserError("no training rows")
-    order = _stratified_order(strata, random.Random(f"{seed}/{epoch}"))  # noqa: S311 - an order, not a secret
-    if step_rows is not None:
-        steps = [
-            order[start : start + step_rows]
-            for start in range(0, len(order), step_rows)
-        ]
-    else:
-        steps = filled(order, lengths, step_tokens)
+    order = _stratified_order(strata, random.Random(f"{config.seed}/{epoch}"))  # noqa: S311 - an order, not a secret
+    steps = filled(order, lengths, config.step_tokens)
+    if config.step_rows is not None:
+        starts = range(0, len(order), config.step_rows)
+        steps = [order[start : start + config.step_rows] for start in starts]
     plans = []
     for rows in steps:
-        loads = workers
-        if load_tokens is not None:
+        loads = config.workers
+        if config.load_tokens is not None:
             tokens = sum(lengths[row] for row in rows)
-            loads = max(workers, -(-tokens // load_tokens))
+            loads = max(loads, -(-tokens // config.load_tokens))
         plans.append(split(rows, lengths, loads))
     return plans
 

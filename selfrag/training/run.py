@@ -413,22 +413,9 @@ def layout_for(tokenizer: Any, config: TrainingConfig) -> TargetLayout:
 def plan(prepared: PreparedRows, config: TrainingConfig) -> list[StepPlan]:
     """Return all steps of the run, epoch after epoch."""
     lengths = [len(example) for example in prepared.examples]
-    steps = [
-        step
-        for epoch in range(config.epochs)
-        for step in plan_epoch(
-            lengths,
-            prepared.strata,
-            seed=config.seed,
-            epoch=epoch,
-            step_tokens=config.step_tokens,
-            workers=config.workers,
-            step_rows=config.step_rows,
-            load_tokens=config.load_tokens,
-        )
-    ]
-    if config.max_steps is None:
-        return steps
+    steps: list[StepPlan] = []
+    for epoch in range(config.epochs):
+        steps += plan_epoch(lengths, prepared.strata, config, epoch)
     return steps[: config.max_steps]
 
 

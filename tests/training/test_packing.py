@@ -22,6 +22,10 @@ WEIGHTING = Weighting(
 )
 
 
+def plan_steps(lengths, kinds, *, epoch, **settings):
+    return plan_epoch(lengths, kinds, TrainingConfig(**settings), epoch)
+
+
 def rows_in(steps):
     return [sorted(row for load in step for row in load) for step in steps]
 
@@ -37,7 +41,7 @@ def test_every_row_comes_once_within_the_budget_in_balanced_loads(
     rows, budget, workers
 ):
     lengths, kinds = zip(*rows, strict=True)
-    steps = plan_epoch(
+    steps = plan_steps(
         lengths, kinds, seed=1, epoch=0, step_tokens=budget, workers=workers
     )
 
@@ -53,23 +57,23 @@ def test_every_row_comes_once_within_the_budget_in_balanced_loads(
 
 def test_an_epoch_is_a_function_of_seed_and_number_with_all_kinds_in_every_stretch():
     def order(seed, epoch):
-        return plan_epoch(
+        return plan_steps(
             [10] * 50, ["a"] * 50, seed=seed, epoch=epoch, step_tokens=40, workers=2
         )
 
     assert order(1, 0) == order(1, 0)
     assert len({str(order(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}) == 4
     with refused("no training rows"):
-        plan_epoch([], [], seed=0, epoch=0, step_tokens=10, workers=1)
+        plan_steps([], [], seed=0, epoch=0, step_tokens=10, workers=1)
     kinds = ["common"] * 80 + ["rare"] * 20
-    steps = plan_epoch([10] * 100, kinds, seed=0, epoch=0, step_tokens=100, workers=2)
+    steps = plan_steps([10] * 100, kinds, seed=0, epoch=0, step_tokens=100, workers=2)
     for members in rows_in(steps):
         assert 1 <= sum(kinds[row] == "rare" for row in members) <= 3
 
 
 def test_a_bound_on_loads_makes_more_of_them_and_changes_no_step():
     def plan(**bounds):
-        return plan_epoch(
+        return plan_steps(
             [100] * 12, ["a"] * 12, seed=1, epoch=0, step_tokens=400, **bounds
         )
 
@@ -93,7 +97,7 @@ def test_processes_share_a_step_whole_and_evenly(sizes, processes, micro, rows_a
         ids, groups = (number,) * size, (int(TargetGroup.TEXT),) * size
         examples.append(TrainingExample(ids, (-100, *ids[1:]), groups))
     kinds, bounds = ["a"] * len(sizes), {"step_tokens": 1, "workers": 1}
-    steps = plan_epoch(sizes, kinds, seed=1, epoch=0, step_rows=rows_a_step, **bounds)
+    steps = plan_steps(sizes, kinds, seed=1, epoch=0, step_rows=rows_a_step, **bounds)
     assert {len(members) for members in rows_in(steps)[:-1]} <= {rows_a_step}
     assert sorted(chain(*rows_in(steps))) == list(range(len(sizes)))
     loads = TrainingLoads(examples, steps, Weighting(), processes, micro)

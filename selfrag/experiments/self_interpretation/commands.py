@@ -101,7 +101,7 @@ def run(
     if replies.get("layout") == "reflective":
         unread = ("--max-tokens", "--tag", "--mention-examples")
         refuse_options(ctx, unread, "for a prompt, and --layout reflective makes none")
-    cells = grid(**axes)
+    cells = grid(GridSettings(**axes))
     template = GridTemplate.tagged(tag, always_mentions_examples=mention_examples)
     name, options = engine_options(engine)
     generator = Generator(model, name, options, template, **replies)

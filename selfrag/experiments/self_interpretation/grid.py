@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, TypeVar
 
 from selfrag.experiments.self_interpretation.prompts import Asking, asking
-from selfrag.experiments.self_interpretation.settings import ORDERS, PAPER
+from selfrag.experiments.self_interpretation.settings import ORDERS, PAPER, GridSettings
 from selfrag.interface import UserError, count_of
 
 MOST_EXAMPLES = 2
@@ -61,20 +61,15 @@ class GridCell:
             raise UserError(f"no cell of a grid: {values!r:.80}") from error
 
 
-def grid(
-    cutoffs: Sequence[int] = PAPER.cutoffs,
-    orders: Sequence[str] = PAPER.orders,
-    examples: Sequence[int] = PAPER.examples,
-    prompts: Sequence[str] = PAPER.prompts,
-) -> tuple[GridCell, ...]:
+def grid(axes: GridSettings = PAPER) -> tuple[GridCell, ...]:
     """Return all combinations, the paper's 81 by default; prompts which begin alike follow each other."""
-    strategies = [asking(name) for name in dict.fromkeys(prompts)]
+    strategies = [asking(name) for name in dict.fromkeys(axes.prompts)]
     cells = []
     for strategy, shots, cutoff, order in product(
         strategies,
-        dict.fromkeys(examples),
-        dict.fromkeys(cutoffs),
-        dict.fromkeys(orders),
+        dict.fromkeys(axes.examples),
+        dict.fromkeys(axes.cutoffs),
+        dict.fromkeys(axes.orders),
     ):
         if shots or not strategy.needs_examples:
             cells.append(GridCell(cutoff, order, shots, strategy.name))

@@ -55,6 +55,7 @@ from selfrag.experiments.self_interpretation.replies import (
     scored,
 )
 from selfrag.experiments.self_interpretation.report import published, published_mean
+from selfrag.experiments.self_interpretation.settings import GridSettings
 
 
 def test_the_papers_grid_has_81_cells_that_are_published_with_the_means_of_the_reference():
@@ -91,9 +92,7 @@ def test_orders():
     drawn = [arranged(ranking, 5, "random", f"0:q{i}") for i in range(20)]
     assert {tuple(sorted(order)) for order in drawn} == {ranking}
     assert len(set(drawn)) > 5
-    cells = grid(
-        cutoffs=(5,), orders=("random",), examples=(0, 1), prompts=("basic", "direct")
-    )
+    cells = grid(GridSettings((5,), ("random",), (0, 1), ("basic", "direct")))
     # the same in every prompt
     assert len({questions().trials(cell, ["q0"])[0].passages for cell in cells}) == 1
 

@@ -41,14 +41,17 @@ from selfrag.experiments.self_interpretation.questions import Trial
 from selfrag.experiments.self_interpretation.replies import citations
 from selfrag.experiments.self_interpretation.report import grid_figures, tables
 from selfrag.experiments.self_interpretation.run import read_grid, record
+from selfrag.experiments.self_interpretation.settings import GridSettings
 from selfrag.reflection.requests import Failed
 
 RANKED, DIRECTLY = GridCell(3, "ranked", 0, "basic"), GridCell(3, "ranked", 0, "direct")
 CELLS = grid(
-    cutoffs=(3, 5),
-    orders=("ranked", "top-last"),
-    examples=(0, 1),
-    prompts=("basic", "direct", "counterfactual"),
+    GridSettings(
+        cutoffs=(3, 5),
+        orders=("ranked", "top-last"),
+        examples=(0, 1),
+        prompts=("basic", "direct", "counterfactual"),
+    )
 )
 
 
