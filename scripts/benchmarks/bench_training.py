@@ -92,18 +92,12 @@ def train_plain(
     from transformers import Trainer, TrainerCallback, TrainingArguments
     from transformers.trainer_callback import PrinterCallback
 
-    from selfrag.training.model import DTYPES, chosen_precision, load_trainee
+    from selfrag.training.model import chosen_precision, load_trainee
     from selfrag.training.run import optimizer_for, rate, synchronize
 
-    trainee = load_trainee(
-        base,
-        method=config.method,
-        lora=config.lora,
-        seed=config.seed,
-        dtype=DTYPES[chosen_precision(config.precision, config.device)[0]],
-        attend="sdpa",
-        plain=True,
-    )
+    precision, _ = chosen_precision(config.precision, config.device)
+    config = replace(config, precision=precision)
+    trainee = load_trainee(base, config, attend="sdpa", plain=True)
     steps, rows = TimedSteps(), []
     prepared = prepare(trainee.tokenizer)
     for loads in plan(prepared, replace(config, workers=1)):

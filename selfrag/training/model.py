@@ -25,7 +25,13 @@ from selfrag.training.expansion import Expansion, expand, unexpanded
 from selfrag.training.lora import Fused, TokenRows, fuse, replaceable, token_ids
 from selfrag.training.packing import PACKED, Pack, apart, isolates, register_attention
 from selfrag.training.rows import TargetGroup
-from selfrag.training.settings import Lora, Method, Precision, Quantization, Reach
+from selfrag.training.settings import (
+    Lora,
+    Precision,
+    Quantization,
+    Reach,
+    TrainingConfig,
+)
 
 
 def target_losses(
@@ -240,39 +246,28 @@ class Trainee:
 
 def load_trainee(
     base_dir: Path,
+    config: TrainingConfig,
     *,
-    method: Method = "lora",
-    lora: Lora | None = None,
-    reach: Reach | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.bfloat16,
     attend: str = PACKED,
     plain: bool = False,
-    quantize: Quantization = "none",
 ) -> Trainee:
     """Load a base checkpoint, expand its vocabulary, and make it trainable.
 
     Args:
         base_dir: a Hugging Face checkpoint with its tokenizer.
-        method: `lora` trains LoRA pairs on every linear layer and the 15 token rows; `full` trains all weights.
-        lora: size of the adapter, for `lora`.
-        reach: what the adapter changes, for `lora`.
-        seed: of the LoRA initialisation.
-        device: where to compute.
-        dtype: what to compute in.
+        config: the run's settings, with a precision that is settled. Method `lora` trains LoRA pairs on every linear
+            layer and the 15 token rows, `full` all weights; `quantize` wants `plain`.
         attend: the attention, by transformers' name.
         plain: leave every forward to transformers and PEFT, for wrappers that cut parameters into shards. `full` then
             trains the model's own parameters, token rows among them.
-        quantize: what the linear layers are kept in; `nf4` wants `plain`.
 
     Raises:
         UserError: the base, or `reach`, cannot be trained so, or bitsandbytes is not installed.
     """
     from safetensors import SafetensorError
 
-    reach, place = reach or Reach(), device_of(device)
-    if method == "full" and reach != Reach():
+    reach, place = config.reach, device_of(config.device)
+    if config.method == "full" and reach != Reach():
         raise UserError(
             "token_rows, last_layers and invocation are for LoRA; method 'full' trains everything"
         )
@@ -282,7 +277,8 @@ def load_trainee(
         )
     check_base(base_dir)
     register_attention()
-    more = _quantized(quantize, dtype)
+    dtype = DTYPES[config.precision]
+    more = _quantized(config.quantize, dtype)
     try:
         tokenizer = load("AutoTokenizer", base_dir)
         model, rowwise = _loaded(base_dir, dtype, attend, more)
@@ -296,11 +292,11 @@ def load_trainee(
         )
     model.config.use_cache = False
     expansion = expand(model, tokenizer) if reach.token_rows else unexpanded(model)
-    if quantize == "none":
+    if config.quantize == "none":
         model.to(place)
-    torch.manual_seed(seed)
-    if method == "lora":
-        trainee = _lora(model, tokenizer, expansion, lora or Lora(), reach, plain=plain)
+    torch.manual_seed(config.seed)
+    if config.method == "lora":
+        trainee = _lora(model, tokenizer, expansion, config.lora, reach, plain=plain)
     elif plain:
         trainee = Trainee(
             model, tokenizer, expansion, dict(model.named_parameters()), {}, Fused()

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,7 +26,6 @@ from selfrag.training.journal import (
     stage_file,
 )
 from selfrag.training.model import (
-    DTYPES,
     LossTally,
     Trainee,
     chosen_precision,
@@ -291,32 +291,14 @@ def fit(
         raise UserError(
             "quantize = 'nf4' is for recipes with [scale], such as gpu-24gb"
         )
-    setup = begin(
-        prepare, base_dir, config, why, lambda: load_for(base_dir, config), start
-    )
+    load = partial(load_trainee, base_dir, config)
+    setup = begin(prepare, base_dir, config, why, load, start)
     trainee, prepared = setup.trainee, setup.prepared
     validation = Validation(prepared.validation, config)
     with TrainingJournal(run_dir, config, setup.inputs, setup.facts) as journal:
         _run(trainee, prepared.examples, setup.steps, config, journal, validation)
         keep_best(trainee, journal)
     return trainee
-
-
-def load_for(base_dir: Path, config: TrainingConfig, **options: Any) -> Trainee:
-    """Load the model as the loop for one process trains it; `options` are arguments of `load_trainee`.
-
-    `config` has a precision that is settled.
-    """
-    return load_trainee(
-        base_dir,
-        method=config.method,
-        lora=config.lora,
-        reach=config.reach,
-        seed=config.seed,
-        device=config.device,
-        dtype=DTYPES[config.precision],
-        **options,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from selfrag.training.model import (
     LossTally,
     Trainee,
     keeps_logits,
+    load_trainee,
     measure,
     target_losses,
 )
@@ -38,7 +39,6 @@ from selfrag.training.run import (
     Validation,
     begin,
     keep_best,
-    load_for,
     log_step,
     not_finite,
     optimizer_for,
@@ -224,14 +224,13 @@ def load_scaled(
     those of `load_trainee`.
     """
     precision: Precision = "fp32" if config.method == "full" else config.precision
-    return load_for(
+    return load_trainee(
         base_dir,
         replace(config, precision=precision, device=device),
         attend=_attention(scale),
         plain=scale.sharding != "none"
         or config.method == "full"
         or config.quantize != "none",
-        quantize=config.quantize,
     )
 
 

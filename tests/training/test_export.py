@@ -182,7 +182,7 @@ def test_a_stage_begins_with_every_parameter_of_an_adapter_and_says_so(
     exported, tmp_path
 ):
     base, trainee, adapter, _ = exported
-    parameters = load_trainee(base, lora=config().lora, seed=99).parameters
+    parameters = load_trainee(base, config(seed=99)).parameters
     assert any(
         not torch.equal(value, trainee.parameters[name])
         for name, value in parameters.items()
@@ -209,7 +209,7 @@ def test_a_stage_begins_with_every_parameter_of_an_adapter_and_says_so(
 
 def test_an_adapter_of_another_size_or_a_broken_one_is_refused(exported, copied):
     adapter, lora = exported[2], config().lora
-    parameters = load_trainee(exported[0], lora=lora).parameters
+    parameters = load_trainee(exported[0], config(lora=lora)).parameters
     with refused("another model"):
         load_parameters(adapter, dict(list(parameters.items())[1:]), lora)
     with refused("lora_alpha"):

@@ -33,7 +33,9 @@ def plain(base, **options):
 
 
 def assert_as_plain(base, method, *, rowwise):
-    trainee = load_trainee(base, method=method, lora=Lora(4, 8), dtype=torch.float32)
+    trainee = load_trainee(
+        base, config(method=method, lora=Lora(4, 8), precision="fp32", seed=0)
+    )
     assert trainee.rowwise is rowwise
     losses, hits = trainee.losses(packed(trainee.tokenizer, ROWS))
     model, tokenizer, _ = plain(base, attn_implementation="eager")
@@ -129,7 +131,7 @@ def test_defect_25_a_lora_run_moves_all_rows_and_its_merge_is_the_trained_model(
         tmp_path / "run",
         config(max_steps=2, learning_rate=5e-3),
     )
-    start = load_trainee(base, lora=Lora(4, 8), seed=3)
+    start = load_trainee(base, config(lora=Lora(4, 8), seed=3))
     assert len(trainee.rows) == (1 if trainee.expansion.tied else 2)
     for name, rows in trainee.rows.items():
         assert rows.shape[0] == len(TOKENS)
@@ -154,9 +156,9 @@ def test_defect_25_a_lora_run_moves_all_rows_and_its_merge_is_the_trained_model(
 
 def test_models_that_cannot_be_trained_are_one_line(tmp_path):
     with refused(r"MambaForCausalLM .*'full'"):
-        load_trainee(save_base(tmp_path / "base", "mamba"))
+        load_trainee(save_base(tmp_path / "base", "mamba"), config())
     with refused("holds no causal language model"):
-        load_trainee(tmp_path)
+        load_trainee(tmp_path, config())
     states = torch.zeros(1, 1, 3, 4)
     with refused("s_aux"):
         packed_attention(

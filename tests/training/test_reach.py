@@ -4,6 +4,7 @@ import torch
 from json_files import parse_table, read_json
 from refusals import refused
 from torch.nn.functional import cross_entropy
+from trained import config
 
 from selfrag.training.expansion import unexpanded
 from selfrag.training.export import REFLECTION, WEIGHTS, save_adapter, save_checkpoint
@@ -26,7 +27,9 @@ SECOND = TrainingExample(
 
 
 def reached(base_dir, reach):
-    trainee = load_trainee(base_dir, lora=Lora(4, 8), reach=reach, dtype=torch.float32)
+    trainee = load_trainee(
+        base_dir, config(lora=Lora(4, 8), reach=reach, precision="fp32", seed=0)
+    )
     generator = torch.Generator().manual_seed(0)
     for name, parameter in trainee.weights.items():
         if "lora_B" in name:
@@ -115,7 +118,7 @@ def test_what_does_not_go_together_is_refused(base_dir, tmp_path):
         with refused(said):
             Reach(**wrong)
     with refused("trains everything"):
-        load_trainee(base_dir, method="full", reach=Reach(token_rows=False))
+        load_trainee(base_dir, config(method="full", reach=Reach(token_rows=False)))
     trainee = reached(base_dir, Reach(token_rows=False, invocation=(90, 91)))
     with refused("lacks the invocation"):
         trainee.losses(pack([FIRST], Weighting.uniform()))

@@ -411,15 +411,14 @@ def _ask(
 ) -> list[ChoiceAnswer]:
     from selfrag.training.model import load_trainee
     from selfrag.training.packing import filled
-    from selfrag.training.settings import Lora, Reach
+    from selfrag.training.settings import Lora, Reach, TrainingConfig
 
     # A new adapter adds nothing, so this is the base model.
-    trainee = load_trainee(
-        base_dir,
-        lora=Lora(rank=1),
-        reach=Reach(token_rows=False, last_layers=1),
-        device=device,
+    reach = Reach(token_rows=False, last_layers=1)
+    config = TrainingConfig(
+        lora=Lora(rank=1), reach=reach, device=device, precision="bf16"
     )
+    trainee = load_trainee(base_dir, config)
     renderer = Renderer.of(trainee.tokenizer)
     examples: list[TrainingExample] = []
     for question in questions:
