@@ -6,6 +6,7 @@ import importlib
 import os
 import pkgutil
 import sys
+from importlib import metadata
 from importlib.abc import MetaPathFinder
 
 ROOM = "selfrag.extensions"
@@ -50,8 +51,23 @@ def import_all(package, without=()):
 
 
 def pytest_configure():
-    """Leave only the guest that `ONLY_GUEST` names."""
+    """Leave only the guest that `ONLY_GUEST` names, and what it registers."""
     guest = os.environ["ONLY_GUEST"]
+    registered = metadata.entry_points
+
+    def points_left(**where):
+        points = registered(**where)
+        if not where.get("group", "").startswith("selfrag."):
+            return points
+        modules = {point: f"{point.module}." for point in points}
+        return metadata.EntryPoints(
+            point
+            for point, module in modules.items()
+            if not module.startswith(f"{ROOM}.")
+            or module.startswith(f"{ROOM}.{guest}.")
+        )
+
+    metadata.entry_points = points_left
     import selfrag
 
     room = f"{selfrag.__path__[0]}/extensions"
