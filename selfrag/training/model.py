@@ -374,7 +374,9 @@ def device_of(name: str) -> torch.device:
         raise UserError(
             f"device {name!r} is none that torch knows; give cpu or cuda"
         ) from error
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    accelerator = None
+    if torch.accelerator.is_available():
+        accelerator = torch.accelerator.current_accelerator()
     if device.type != "cpu" and (
         accelerator is None or accelerator.type != device.type
     ):
