@@ -278,3 +278,9 @@ def test_a_key_that_a_server_repeats_stands_in_no_log_and_no_result(
         if "receive_response_headers" not in message:
             logged += f"{message} {record.args!r} {record.exc_text}"
     assert MARKER not in said + logged
+
+
+def test_an_httpx_that_keeps_its_pool_elsewhere_is_not_used_unguarded(monkeypatch):
+    monkeypatch.setattr(httpx.HTTPTransport, "__init__", lambda *_, **__: None)
+    with pytest.raises(AttributeError, match="_pool"):
+        BoundedTransport(1.0, public=True)

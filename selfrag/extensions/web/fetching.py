@@ -138,7 +138,9 @@ class BoundedTransport(httpx.HTTPTransport):
         self._seconds = seconds
         backend = _Backend(public=public)
         proxy = None if public else _proxy(address)
-        # httpx has no way to name a backend
+        # httpx has no way to name a backend. A version that calls the pool otherwise must fail here: requests would go
+        # through its own pool, past the check of addresses.
+        self._pool.close()
         self._pool = (
             httpcore.ConnectionPool(context, network_backend=backend)
             if proxy is None
