@@ -25,7 +25,7 @@ from selfrag.interface import (
 
 @dataclass(frozen=True, slots=True)
 class Dragin(RetrievalMethod):
-    """Settings; the defaults are those of the released configuration for 2WikiMultihopQA.
+    """Settings; the defaults are those of the example in the released README.
 
     Attributes:
         threshold: a word with a higher need starts a search.
