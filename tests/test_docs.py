@@ -98,6 +98,20 @@ def test_a_script_that_is_gone_stands_at_the_commit_that_the_page_names(page, pr
         assert not listed.stdout or f"/{script}\n" in listed.stdout, script
 
 
+def test_commits_that_a_page_names_are_in_the_history(process):
+    shallow = process("git", "rev-parse", "--is-shallow-repository", cwd=ROOT).stdout
+    if shallow.strip() != "false":
+        pytest.skip("no checkout with its history")
+    history = process("git", "log", "--format=%h", "--abbrev=8", cwd=ROOT).stdout
+    known = {commit[:8] for commit in history.split()}
+    for page in PAGES:
+        words = re.findall(r"\b[0-9a-f]{8}\b", page.read_text())
+        named = {
+            word for word in words if re.search(r"\d", word) and not word.isdigit()
+        }
+        assert named <= known, page
+
+
 @pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}"
 )
