@@ -54,22 +54,23 @@ class RecipeHead(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Settings of a run, each with what set it."""
+    """Settings of a run."""
 
     origin: str  # name of the recipe that was read, with those that it extends
     stage: TrainingStage  # whose tables it has
     tables: Mapping[str, Any]  # as TOML has them; checked when a table is made
-    sources: Mapping[str, str]  # dotted name -> recipe or option that set it
+    options: tuple[str, ...] = ()  # that changed it
 
     @property
     def name(self) -> str:
         """Return what a model card calls it: the recipe, and the options that change it."""
-        options = sorted(
-            {source for source in self.sources.values() if source.startswith("--")}
-        )
-        if options:
-            return f"{self.origin} with {', '.join(options)}"
-        return self.origin
+        return f"{self.origin} with {self.changes}" if self.changes else self.origin
+
+    @property
+    def changes(self) -> str:
+        """Return the options that change it."""
+        names = {name for name in self.options if name.startswith("--")}
+        return ", ".join(sorted(names))
 
     def changed(self, values: Mapping[str, Mapping[str, Any]]) -> Recipe:
         """Return the recipe with values of options.
@@ -84,7 +85,11 @@ class Recipe:
                     continue
                 for part in reversed(name.split(".")):
                     value = {part: value}
-                recipe = recipe._over(value, option)
+                recipe = replace(
+                    recipe,
+                    tables=_merged(recipe.tables, value),
+                    options=(*recipe.options, option),
+                )
         return recipe
 
     def assigned(self, assignments: Sequence[str]) -> Recipe:
@@ -120,9 +125,11 @@ class Recipe:
         """
         kind = self.stage.tables[name]
 
+        # A recipe is checked when it is read: what is wrong later comes from options.
+        source = self.changes or f"recipe {self.origin}"
+
         def where(place: str) -> str:
-            field = f"{name}.{place}".rstrip(".")
-            return f"{self._source(field)}: {field}"
+            return f"{source}: {name}.{place}".rstrip(".")
 
         return validate(kind, self.tables.get(name, {}), where)
 
@@ -138,7 +145,7 @@ class Recipe:
         return self.table("scale") if "scale" in self.tables else None
 
     def text(self) -> str:
-        """Return all settings as a recipe, each with what set it in a comment.
+        """Return all settings as a recipe.
 
         Raises:
             UserError: as `table`.
@@ -154,25 +161,10 @@ class Recipe:
         for key, value in values.items():
             if not isinstance(value, dict):
                 shown = json.dumps("none" if value is None else value)
-                source = self.sources.get(f"{name}.{key}", "default")
-                yield f"{f'{key} = {shown}':<34}# {source}"
+                yield f"{key} = {shown}"
         for key, value in values.items():
             if isinstance(value, dict):
                 yield from self._lines(f"{name}.{key}", value)
-
-    def _over(self, tables: dict[str, Any], source: str) -> Recipe:
-        merged = _merged(self.tables, tables)
-        sources = dict.fromkeys(_leaves(tables), source)
-        return replace(self, tables=merged, sources={**self.sources, **sources})
-
-    def _source(self, where: str) -> str:
-        """Return what set a value, or the first part of a table."""
-        inside = (
-            source
-            for name, source in self.sources.items()
-            if name.startswith(f"{where}.")
-        )
-        return self.sources.get(where) or next(inside, f"recipe {self.origin}")
 
 
 def read_recipe(
@@ -216,14 +208,12 @@ def _read(
             f"{shown}: unknown {', '.join(unknown)}; known: extends, {known}"
         )
     if parent is None:
-        below = Recipe("", stage, {}, {})
-    else:  # the package's recipes extend those of the stage that they belong to
-        below = replace(
-            _read(parent, owner or stage, of, path.parent, (*seen, path.resolve())),
-            stage=stage,
-        )
-    called = source if owner or parent is None else f"{source} (extends {below.origin})"
-    return replace(below._over(tables, shown), origin=called)
+        return Recipe(source, stage, tables)
+    # the package's recipes extend those of the stage that they belong to
+    below = _read(parent, owner or stage, of, path.parent, (*seen, path.resolve()))
+    if owner is None:
+        source = f"{source} (extends {below.origin})"
+    return Recipe(source, stage, _merged(below.tables, tables))
 
 
 def _found(
@@ -251,11 +241,3 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
         both = isinstance(value, dict) and isinstance(under.get(key), dict)
         result[key] = _merged(under[key], value) if both else value
     return result
-
-
-def _leaves(tables: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    for key, value in tables.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}"

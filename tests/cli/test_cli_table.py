@@ -75,7 +75,6 @@ selfrag index search | {w}/index Who? --encoder {w}/no-encoder
 selfrag train adapter | {w}/train.jsonl --base {w}/model --out {w}/out/adapter
 selfrag train generator | {w}/train.jsonl --base {w}/model --out {w}/out/generator --recipe cpu
 selfrag train merge | {w}/adapter --base {w}/model --out {w}/out/merged
-selfrag train track | {w}/adapter
 selfrag eval run | {w}/rows.jsonl --out {w}/out/runs MODEL
 selfrag eval tasks | ""
 selfrag eval metrics | ""
