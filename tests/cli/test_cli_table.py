@@ -89,7 +89,6 @@ selfrag eval intrinsics | --data {w}/intrinsics --only answerability --out {w}/o
 selfrag data make | arc_c --out {w}/out/dev --from {w}/folder
 selfrag interpret run | {w}/lists.jsonl --out {w}/out/grid --cutoff 1 MODEL
 selfrag interpret faithfulness | {w}/grid MODEL
-selfrag interpret agree | {w}/grid MODEL
 selfrag interpret table | {w}/grid
 critic sample | {w}/pairs.jsonl --out {w}/out/cases.jsonl --target IsUse=2
 critic label | {w}/cases.jsonl --out {w}/out/labels --url http://127.0.0.1:9 --model m --retries 0
@@ -330,7 +329,6 @@ GRID --cutoff 9 | no question has 9 passages, the most is 1
 GRID --endpoint http://x | --endpoint needs --model NAME
 GRID --model m --endpoint http://x --layout selfrag | needs the model's own tokens
 GRID --model m --endpoint http://x --engine vllm | give --engine and its options, or --endpoint, not both
-GRID --tag '<a b>' | --tag '<a b>': give one word
 interpret run {w}/torn.jsonl -o {w}/out/x --model demo | torn.jsonl:4: 'answers' must be a list
 interpret table {w}/half-index | holds no run
 ROWS --processes 2 | generator/cpu is for one process; take cpus
@@ -627,7 +625,7 @@ WORDED = set(
         " --dtype --encoder --endpoint --engine --gpus --index -k --language"
         " --limit --load-judge --max-tokens --model --name --only --out -o --passages"
         " --processes --ray --read --recipe --replace --retriever --retry-failed --seed"
-        " --sentences --set --skip-unreadable --system --target --threshold --words"
+        " --sentences --set --skip-unreadable --system --target --threshold"
     )
 )
 """Options that mean the same in all commands, which word it for their own work. Do not add a second meaning."""

@@ -56,22 +56,16 @@ class GridReply:
         return " ".join(_BRACKETS.sub(" ", self.answer).split())
 
 
-def read_reply(
-    generation: str,
-    ids: Collection[str],
-    *,
-    explains: bool,
-    ends: Collection[str] = (),
-) -> GridReply:
+def read_reply(generation: str, ids: Collection[str], *, explains: bool) -> GridReply:
     """Take a generation apart; `ids` are the context ids of the prompt.
 
-    Without `explains` all is answer. A line that begins like one of the prompt or of `ends` ends the model's own text.
+    Without `explains` all is answer. A line that begins like one of the prompt ends the model's own text.
     """
     text = generation.strip().removeprefix("ANSWER:").strip()
-    lines, prompt = text.splitlines(), (*LABELS, *ends)
+    lines = text.splitlines()
     own_text = text
     for number, line in enumerate(lines):
-        if line.lstrip().startswith(prompt):
+        if line.lstrip().startswith(LABELS):
             own_text = "\n".join(lines[:number]).strip()
             break
     answer, explanation = _split(own_text) if explains else (own_text, None)
