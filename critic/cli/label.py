@@ -14,7 +14,6 @@ from critic.cases import GROUPS, Case
 from critic.targets import PAPER, parse_targets
 from critic.teacher.settings import (
     LabelConstraint,
-    LabellingLimits,
     TeacherSettings,
 )
 from selfrag.interface import (
@@ -58,7 +57,7 @@ def sample(
     passages: Annotated[int, typer.Option("-k", min=1)] = 5,
     sentences: str = "rules",
 ) -> CommandResult:
-    """Draw cases for every reflection group from pairs, with a report of counts and examples beside them.
+    """Draw cases for every reflection group from pairs, and count them by rule.
 
     Args:
         pairs: Files of pairs (JSONL).
@@ -69,7 +68,7 @@ def sample(
         passages: Passages per search.
         sentences: 'rules', or the name of an installed spaCy model.
     """
-    from critic.sampling import draw, report
+    from critic.sampling import draw
     from retrieval import open_index
     from selfrag.interface import sentence_finder, show_markdown
 
@@ -89,10 +88,8 @@ def sample(
         retriever=retriever,
         passages=passages,
     )
-    text = report(drawn)
     with writing(out):
         write_jsonl(out, (question.as_dict() for question in drawn.questions))
-        out.with_name(f"{out.name}.report.md").write_text(text, encoding="utf-8")
     settings = {
         "seed": seed,
         "targets": targets,
@@ -118,10 +115,7 @@ def sample(
         for group, lacking in drawn.short().items():
             line = f"{group}: {count_of(lacking, 'cases', form=',')} fewer than wanted; give more pairs or an index"
             typer.echo(line, err=True)
-        report_name = f"{out.name}.report.md"
-        typer.echo(
-            f"{count_of(len(drawn.questions), 'cases', form=',')} in {out}, report in {report_name}"
-        )
+        typer.echo(f"{count_of(len(drawn.questions), 'cases', form=',')} in {out}")
 
     return CommandResult(value, show)
 
@@ -167,13 +161,6 @@ _TEACHER = (
         "longest_wait",
     ),
 )
-_COST = Fields(
-    LabellingLimits,
-    "What it may cost",
-    "price_in",
-    "price_out",
-    "most_cost=--max-cost",
-)
 
 
 def _forms(prompts: Path | None, pending: Sequence[Case]) -> TeacherForms:
@@ -201,7 +188,6 @@ def label(
     name: Annotated[str | None, typer.Option(show_default="the model")] = None,
     teacher: Annotated[FieldValues, *_TEACHER],
     prompts: Path | None = None,
-    cost: Annotated[FieldValues, _COST],
     dry_run: bool = False,
 ) -> CommandResult:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues.
@@ -225,7 +211,7 @@ def label(
     from critic.teacher.run import GoldTeacher, JudgeTeacher, Teacher, label_questions
     from selfrag.intrinsics.named import open_judge
 
-    limits = LabellingLimits(parse_targets(target or ()), **cost)
+    targets = parse_targets(target or ())
     _check_teacher(ctx, [gold, judge, teacher.get("url")])
     pending = list(read_questions(questions))
     if not pending:
@@ -240,24 +226,17 @@ def label(
     plans: list[CommandResult] = []
 
     def before(questions: list[Case]) -> None:
-        """Print the estimate for the questions still to be asked, and end what must not continue."""
+        """Print the estimate for the questions still to be asked, and end a dry run."""
         line = f"{count_of(len(questions), 'questions', form=',')} to look up; nothing to pay"
         plan = CommandResult({"questions": len(questions)}, line)
-        most = 0.0
         if isinstance(labeller, EndpointTeacher):
-            expected = forecast(questions, labeller.config, limits)
+            expected = forecast(questions, labeller.config)
             plan = CommandResult(expected, str(expected))
-            most = expected.most_cost or 0.0
         if dry_run:
             plans.append(plan)
             raise typer.Exit
         if isinstance(labeller, EndpointTeacher):
             typer.echo(plan.shown, err=True)
-        if limits.most_cost is not None and most > limits.most_cost:
-            raise UserError(
-                f"this may cost {most:,.2f}, above --max-cost {limits.most_cost:,.2f};"
-                " raise it, lower --max-tokens, or give fewer questions"
-            )
 
     data = {"name": questions.name, "sha256": sha256(questions)}
     manifest = {
@@ -270,7 +249,7 @@ def label(
         if dry_run and not (out / "journal.jsonl").exists():
             before(pending)
         outcomes = label_questions(
-            pending, labeller, out, limits=limits, manifest=manifest, before=before
+            pending, labeller, out, targets=targets, manifest=manifest, before=before
         )
     except typer.Exit:
         return plans[0]
@@ -314,10 +293,13 @@ def _result(outcomes: Outcomes, out: Path) -> CommandResult:
         head = ("group", "label", "rows")
         show_markdown(markdown_section("Labels", head, rows))
         show_markdown(markdown_section("Run", ("", ""), outcomes.totals()))
+        if reasons := outcomes.reasons():
+            head = ("group", "reason", "cases")
+            show_markdown(markdown_section("Without a label", head, reasons))
         for name, lacking in outcomes.missing.items():
             line = f"target {name}: {count_of(lacking, 'rows', form=',')} lacking; give more questions"
             typer.echo(line, err=True)
-        typer.echo(f"rows in {labelled}, report in {out / 'report.md'}")
+        typer.echo(f"rows in {labelled}")
         if outcomes.failed:
             line = (
                 f"{count_of(len(outcomes.failed), 'questions', 'have', form=',')} no answer; run"
