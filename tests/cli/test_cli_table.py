@@ -201,7 +201,6 @@ ODD = {
         for command in RIGHT
         for name in ("--recipe", "--config")
     ),
-    ("critic inspect", "--provenance", "empty"),
     ("selfrag data make", "--from", "folder"),  # is what the right line gives
 }
 """Cases that only must not fail badly: what is given is not wrong, or not for every command."""
@@ -242,7 +241,6 @@ FREE = [
     "selfrag index search {w}/index Who? --search-mode x",
     _LABEL,
     _LABEL + " --gold {w}/cases.jsonl --url http://127.0.0.1:9",
-    _LABEL + " --gold {w}/cases.jsonl --price-in 1",
     "critic agree {w}/cases.jsonl",
     "critic agree {w}/cases.jsonl {w}/cases.jsonl",
     _EVALUATE,

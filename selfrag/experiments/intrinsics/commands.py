@@ -76,7 +76,6 @@ def intrinsics(
                 "flows",
             ),
             *(
-                "shots",
                 "judges=--by",
                 "dialect",
                 "judge=--load-judge",

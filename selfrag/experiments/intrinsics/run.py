@@ -52,13 +52,10 @@ from selfrag.experiments.intrinsics.rewrites import (
 from selfrag.experiments.intrinsics.settings import MeasurementSettings
 from selfrag.experiments.intrinsics.subjects import (
     ADAPTED,
-    PROMPTED,
     UNTRAINED,
     Beside,
-    FewShot,
     Subject,
     prompted,
-    worked,
 )
 from selfrag.experiments.report_tables import MeasuredSection, markdown
 from selfrag.interface import (
@@ -77,7 +74,6 @@ from selfrag.intrinsics.questions import Answerability
 from selfrag.intrinsics.responses import HallucinationDetection
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.training.intrinsics.certainty import OwnAnswer, own_answers, read_questions
-from selfrag.training.intrinsics.job import teachable
 from selfrag.training.intrinsics.rows import (
     STEMS,
     IntrinsicRow,
@@ -118,7 +114,7 @@ def check_settings(settings: MeasurementSettings) -> None:
         raise UserError(
             f"unknown dialect {settings.dialect!r:.60}; known: {', '.join(dialects())}"
         )
-    for name, least in (("limit", 1), ("flows", 2), ("shots", 0), ("answers", 0)):
+    for name, least in (("limit", 1), ("flows", 2), ("answers", 0)):
         value = getattr(settings, name)
         if value is not None and value < least:
             raise UserError(f"{name}={value}: give a number of at least {least}")
@@ -233,7 +229,7 @@ def _part(
     """Measure one part; `errors` get what could not be asked."""
     seed = settings.seed
     train = _rows(settings, name, "train") if name in ROWS else []
-    subjects = _subjects(name, settings, library, train)
+    subjects = _subjects(name, settings, library)
     if beside.rival is not None and name in ROWS:
         subjects.append(beside.rival)
     subjects = [replace(subject, errors=errors) for subject in subjects]
@@ -246,7 +242,7 @@ def _part(
     if name == REWRITE_PART:
         writing = None
         if settings.answers:
-            judge = _subjects(FLOWS_PART, settings, library, [])[0]
+            judge = _subjects(FLOWS_PART, settings, library)[0]
             judge = replace(judge, errors=errors)
             writing = Writing(
                 _writer(settings, library), engine, judge, settings.answers
@@ -285,7 +281,6 @@ def _subjects(
     name: str,
     settings: MeasurementSettings,
     library: Library,
-    train: Sequence[IntrinsicRow],
 ) -> list[Subject]:
     if name == FLOWS_PART:
         # what judges in flows where nobody chose
@@ -312,17 +307,6 @@ def _subjects(
     for choice in settings.judges or JUDGES:
         if choice == "prompt":
             subjects.append(untrained)
-            if settings.shots and train:
-                shots = worked(
-                    train, teachable(name), settings.shots, seed=settings.seed
-                )
-                subjects.append(
-                    replace(
-                        untrained,
-                        name=PROMPTED,
-                        executor=FewShot(untrained.executor, shots),
-                    )
-                )
             continue
         try:
             judge = library.get(find(name), choice).by

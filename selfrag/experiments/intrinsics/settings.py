@@ -20,7 +20,6 @@ class MeasurementSettings:
         engine: vllm or transformers; by default the best one installed.
         limit: most rows of each intrinsic.
         flows: number of questions for flows.
-        shots: examples of the prompted baseline; 0 leaves it out.
         judges: measure this judge only: tokens, combined, adapter, prompt, overlap; by default all.
         dialect: prompts of the adapters, such as granite-3.2; needed for published ones.
         judge: judge of entailment for citations and answers, such as true or nli:MODEL.
@@ -40,7 +39,6 @@ class MeasurementSettings:
     engine: str | None = None
     limit: int | None = None
     flows: int = 60
-    shots: int = 3
     judges: tuple[str, ...] = ()
     dialect: str | None = None
     judge: str | None = None

@@ -1,4 +1,4 @@
-"""What a perfect and a blind model score; baselines by hand; examples in the prompt; follow-ups; the command."""
+"""What a perfect and a blind model score; baselines by hand; follow-ups; the command."""
 
 import json
 import math
@@ -40,9 +40,7 @@ from selfrag.experiments.intrinsics.rewrites import evaluate_rewrite
 from selfrag.experiments.intrinsics.subjects import (
     ALONE,
     Beside,
-    FewShot,
     Subject,
-    worked,
 )
 from selfrag.experiments.report_tables import markdown
 from selfrag.intrinsics.flows.progress import taken
@@ -415,21 +413,6 @@ def test_a_bad_collection_is_named(tmp_path):
         read_collection(tmp_path, "dev")
 
 
-def test_examples_stand_before_the_request_and_nothing_else_changes():
-    codec, known = teachable("answerability"), rows("answerability")
-    shots = worked(known, codec, 2)
-    assert [message.role for message in shots] == ["user", "assistant"] * 2
-    assert {message.content for message in shots[1::2]} == {
-        "answerable",
-        "unanswerable",
-    }
-    seen, alone = [], codec.encode(known[0].state)
-    executor = Says(lambda request: seen.append(request) or first(request))
-    FewShot(executor, shots).run([alone])
-    messages = (*shots, *alone.prompt.messages)
-    assert seen == [replace(alone, prompt=replace(alone.prompt, messages=messages))]
-
-
 def test_what_becomes_of_a_flow():
     state = JudgeInput((Message("user", "Q?"),))
     turn = JudgedTurn("q", state, "Q?", frozenset({"p"}), standalone=True)
@@ -492,7 +475,7 @@ def written(out, file="figures"):
 
 @pytest.mark.engine
 def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys):
-    more = f"--adapters {adapters} --limit 3 --shots 1 --out {tmp_path}".split()
+    more = f"--adapters {adapters} --limit 3 --out {tmp_path}".split()
     assert main([*command, *more]) == 0
     printed = capsys.readouterr().out
     for title in (
@@ -502,7 +485,7 @@ def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys)
     ).split("|"):
         assert title in printed
     figures, manifest = written(tmp_path)["figures"], written(tmp_path)["manifest"]
-    common = {"untrained", "prompted", "overlap"}
+    common = {"untrained", "overlap"}
     assert set(figures["answerability"]) == common | {"majority", "adapter"}
     assert set(figures["citation_generation"]) == common | {
         "first sentence",
@@ -592,7 +575,5 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     measured = written(tmp_path / "answers", "items")["query_rewrite"]
     searched = {title["searched by"] for title in measured if "searched by" in title}
     assert searched == set(
-        "untrained|untrained after the question|prompted|prompted after the question|no rewrite|gold rewrite".split(
-            "|"
-        )
+        "untrained|untrained after the question|no rewrite|gold rewrite".split("|")
     )
