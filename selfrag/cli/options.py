@@ -252,7 +252,9 @@ if TYPE_CHECKING:
 
 def say_loading(model: str, index: str | None) -> None:
     """Say on the error stream what is loaded, before anything takes long."""
-    what = model if index is None else f"{model} with {index}"
+    what = f"{model} with {index}"
+    if index is None:  # the demo model brings its own
+        what = model if model == "demo" else f"{model} without an index"
     typer.echo(f"loading {printable(what)} ..", err=True)
 
 

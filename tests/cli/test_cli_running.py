@@ -73,6 +73,9 @@ def test_what_is_loaded_is_said_first_and_quiet_silences_it(monkeypatch, capsys)
     for command in (["ask", "Who?"], ["chat"], ["serve", "--port", "0"]):
         assert main(command) == 2
         assert capsys.readouterr().err == "loading demo ..\nselfrag: stopped\n"
+        assert main([*command, "--model", "demo-base"]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("loading demo-base without an index ..\n")
         assert main([*command, "--quiet"]) == 2
         assert capsys.readouterr().err == "selfrag: stopped\n"
 
