@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
@@ -203,49 +202,6 @@ def _oasst_tree(
         yield _oasst_pair(raw.place, dataset, prompt, reply)
 
 
-def _oasst_messages(
-    rows: Iterable[RawRow], dataset: str, language: str | None
-) -> Iterator[PairOutcome]:
-    """Read a message a row.
-
-    {"message_id": "..", "parent_id": null, "message_tree_id": "..", "role": "prompter", "lang": "en", "text": ".."}
-
-    Messages of a tree follow each other, its prompt first; later messages of a conversation are skipped.
-    """
-    for tree, (prompt, *replies) in groupby(rows, _oasst_name):
-        unanswered = True
-        with prompt.blamed():
-            if prompt.record.get("parent_id") is not None:
-                raise UserError(
-                    f"a message of tree {tree:.60} that does not follow its prompt; sort the file by trees"
-                )
-            key = identifier(prompt.record, "message_id")
-            refused = _oasst_refusal(prompt.record, language)
-        if refused:
-            yield Dropped(prompt.place, refused)
-        for raw in replies:
-            with raw.blamed():
-                if raw.record.get("parent_id") != key:
-                    outcome: PairOutcome = Dropped(
-                        raw.place, "a later message of a conversation"
-                    )
-                elif refused:
-                    outcome = Dropped(
-                        raw.place, f"a reply to a prompt that was left out ({refused})"
-                    )
-                else:
-                    unanswered = False
-                    outcome = _oasst_pair(raw.place, dataset, prompt.record, raw.record)
-            yield outcome
-        if unanswered and not refused:
-            yield Dropped(prompt.place, "no output")
-
-
-def _oasst_name(raw: RawRow) -> str:
-    with raw.blamed():
-        return identifier(raw.record, "message_tree_id")
-
-
 def _oasst_refusal(prompt: Mapping[str, Any], language: str | None) -> str:
     """Return why the message that a tree begins with is not taken, if it is not."""
     if text(prompt, "role") != "prompter":
@@ -432,7 +388,6 @@ FORMATS: tuple[PairFormat, ...] = (
     PairFormat("flan_v2", "flan_v2", _flan, 17_817),
     PairFormat("sharegpt", "sharegpt", _sharegpt, 13_406),
     PairFormat("oasst1", "oasst1", _oasst_trees, 9_464, says_language=True),
-    PairFormat("oasst1_messages", "oasst1", _oasst_messages, 9_464, says_language=True),
     PairFormat("open_instruct", "open_instruct", _open_instruct),
     PairFormat("kilt_wow", "wow", _wizard, 17_367),
     PairFormat("kilt_nq", "nq", _natural_questions, 15_535),

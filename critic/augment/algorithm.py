@@ -83,8 +83,6 @@ class AugmentOptions:
             the first search), or always the best of the `initial` search (appendix A.3).
         choice: among relevant passages: `paper` takes the best retrieved of those that support fully or partly;
             `graded` prefers full to partial support (as the published code), then the best retrieved.
-        unsupported: where no passage is relevant and supports the sentence: `random` draws one of them (paper), `best`
-            takes the best retrieved, `drop` leaves the pair out and counts it.
         gold: passages that the pair brings: `off` ignores them, `join` puts them before the retrieved candidates,
             `only` searches nothing for pairs that have some.
         query: what to search with: the `input` of the instruction, if it has one, or the `full` instruction. The words
@@ -102,7 +100,6 @@ class AugmentOptions:
     first: Literal["initial", "judged"] = "initial"
     shown: Literal["used", "initial"] = "used"
     choice: Literal["paper", "graded"] = "paper"
-    unsupported: Literal["random", "best", "drop"] = "random"
     gold: Literal["off", "join", "only"] = "off"
     query: Literal["input", "full"] = "input"
     sentences: str = "rules"
@@ -374,9 +371,7 @@ class _Augmentation:
                 "no passage", f"nothing was found for characters {start} to {end}"
             )
         rng = random.Random(f"{self.options.seed}/choice/{self.pair.id}/{start}")  # noqa: S311 - no secret
-        chosen, rule = choose(
-            candidates, self.options.choice, self.options.unsupported, rng
-        )
+        chosen, rule = choose(candidates, self.options.choice, rng)
         if chosen is None:
             raise _DropError("no support", f"{rule}: characters {start} to {end}")
         self.used = candidates[chosen].passage if candidates[chosen].relevant else None
@@ -519,12 +514,11 @@ def _words(candidate: PassageCandidate) -> str:
 def choose(
     candidates: Sequence[PassageCandidate],
     choice: Literal["paper", "graded"],
-    unsupported: Literal["random", "best", "drop"],
     rng: random.Random,
 ) -> tuple[int | None, str]:
     """Return the position of the chosen candidate (None if there is none), and the rule that chose it.
 
-    `choice` and `unsupported` are those of `AugmentOptions`. A candidate without a critique neither wins nor is drawn.
+    `choice` is that of `AugmentOptions`. A candidate without a critique neither wins nor is drawn.
     """
     preferred = [(FULLY,), (PARTIALLY,)] if choice == "graded" else [(FULLY, PARTIALLY)]
     for labels in preferred:
@@ -540,8 +534,4 @@ def choose(
     able = [number for number, candidate in enumerate(candidates) if candidate.judged]
     if not able:
         return None, "no passage could be judged"
-    if unsupported == "drop":
-        return None, "no passage is relevant and supports it"
-    if unsupported == "best":
-        return able[0], f"nothing relevant supports it, best of {len(able)}"
     return rng.choice(able), f"nothing relevant supports it, drawn from {len(able)}"

@@ -118,7 +118,7 @@ def augment(
         Fields(
             AugmentOptions,
             "How it is judged",
-            *("passages", "threshold", "initial", "first", "shown", "query"),
+            *("passages", "threshold", "initial", "query"),
             default="by --rules",
         ),
     ],
@@ -129,7 +129,6 @@ def augment(
             "What is written",
             "gold=--gold-passages",
             "choice",
-            "unsupported",
             "sentences",
             "seed",
         ),
@@ -151,8 +150,8 @@ def augment(
     How it is judged:
         engine: vllm or transformers; by default the best one installed.
         judge: Judge in place of the critic's own for its group, such as nli:MODEL for IsSup; repeatable.
-        rules: Defaults of --passages, --initial, --first, --shown, --query: 5, instruction, initial, used, input; or
-            the paper's: 10, output, judged, initial, full, and short sentences stay alone.
+        rules: ours; or the paper's: 10 --passages, --initial output, --query full, the first sentence judged like the
+            others, each with the best passage of the first search, and short sentences stay alone.
 
     What is written:
         balance: Down-sampling and up-sampling of rows.

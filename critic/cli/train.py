@@ -29,20 +29,17 @@ from selfrag.interface import (
     FieldValues,
     Replaced,
     UserError,
-    check_free,
     show_markdown,
 )
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import TrainingConfig
 
 _RECIPES = "the recipe's"
-LEARNED = Fields(
-    Judging, "What is learned", "style", "limits.evidence", default=_RECIPES
-)
+LEARNED = Fields(Judging, "What is learned", "style", default=_RECIPES)
 LEARNING = Fields(
     TrainingConfig,
     "How it is learned",
-    *("method", "epochs", "learning_rate", "step_tokens", "seed", "device"),
+    *("method", "epochs"),
     default=_RECIPES,
 )
 
@@ -95,10 +92,6 @@ def train(
         by_option["--per-label"] = {
             f"critic.per_label.{group}": count for group, count in counts.items()
         }
-    if "step_tokens" in training:
-        by_option["--step-tokens"]["training.step_rows"] = "none"
-    if training.get("device", "").startswith("cuda"):
-        by_option["--device"]["training.workers"] = 1
     default = "cpu-full" if training.get("method") == "full" else "cpu"
     chosen = (
         read_recipe(recipe or default, CRITIC)
@@ -153,7 +146,6 @@ def _count(text: str) -> tuple[str, int | str]:
 def evaluate(
     rows: Path,
     *,
-    ctx: typer.Context,
     subjects: Annotated[
         FieldValues,
         Fields(
@@ -162,27 +154,19 @@ def evaluate(
             *("critic", "base", "train", "generator", "engine"),
         ),
     ],
-    out: Annotated[Path | None, Replaced(())] = None,
+    out: Annotated[Path | None, Replaced()] = None,
     seed: int = 0,
 ) -> CommandResult:
     """Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures.
 
     Args:
         rows: Labelled cases, JSONL.
-        out: JSON file of figures and judgments; the same command continues an interrupted run.
+        out: JSON file of figures and judgments.
         seed: Seed of the intervals.
     """
-    from critic.evaluation import (
-        journal_of,
-        report,
-        run_evaluation,
-        undefined_cases,
-    )
+    from critic.evaluation import report, run_evaluation, undefined_cases
 
-    if out is not None and not journal_of(out).exists():
-        check_free(ctx, [out])
     quiet()
-
     evaluations = run_evaluation(
         rows,
         EvaluationSubjects(**subjects),

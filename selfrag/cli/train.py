@@ -31,28 +31,12 @@ Processes = Annotated[int | None, typer.Option(min=1)]
 Training = Fields(
     TrainingConfig,
     "How it is learned",
-    *(
-        "epochs",
-        "max_steps",
-        "learning_rate=--lr",
-        "row_learning_rate=--row-lr",
-        "max_length",
-        "seed",
-    ),
+    *("epochs", "max_steps", "max_length"),
     default="the recipe's",
 )
 
-MostRows = Annotated[int | None, typer.Option(min=20)]
-
-OF_INTRINSICS = (
-    "--data",
-    "--activated",
-    "--dialect",
-    "--seen",
-    "--most-rows",
-    "--device",
-)
-OF_ROWS = ("--processes", "--row-lr", "--leave-long")
+OF_INTRINSICS = ("--data", "--activated", "--dialect", "--seen")
+OF_ROWS = ("--processes", "--leave-long")
 
 app = Commands(
     name="train",
@@ -73,8 +57,6 @@ def adapter(
     activated: bool = False,
     dialect: str | None = None,
     seen: Path | None = None,
-    most_rows: MostRows = None,
-    device: str | None = None,
     recipe: str | None = None,
     settings: Settings = None,
     learning: Annotated[FieldValues, Training],
@@ -95,8 +77,6 @@ def adapter(
         activated: train an activated LoRA, for the transformers engine
         dialect: wire format of the prompts
         seen: rows that the base was trained on; uncertainty leaves out their questions
-        most_rows: most rows
-        device: cpu or cuda
     """
     if Path(what).is_file() or "." in what or "/" in what:
         purpose = f"for an intrinsic, and {what} is a file of rows"
@@ -115,12 +95,9 @@ def adapter(
     from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, run
     from selfrag.training.recipes import read_recipe
 
-    by_option = Training.by_option(learning, "training")
-    by_option["--device"] = {"training.device": device}
-    by_option["--most-rows"] = {"rows.most_rows": most_rows}
     chosen = (
         read_recipe(recipe or "demo", ADAPTERS, name)
-        .changed(by_option)
+        .changed(Training.by_option(learning, "training"))
         .assigned(settings or ())
     )
     if print_config:

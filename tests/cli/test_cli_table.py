@@ -619,7 +619,7 @@ def ran(line, world):
 
 WORDED = set(
     shlex.split(
-        "--against --base --conversation --critic --data --device --dialect --dry-run"
+        "--against --base --conversation --critic --data --dialect --dry-run"
         " --dtype --encoder --endpoint --engine --gpus --index -k --language"
         " --limit --load-judge --max-tokens --model --name --only --out -o --passages"
         " --processes --ray --read --recipe --replace --retriever --retry-failed --seed"

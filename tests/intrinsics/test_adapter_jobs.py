@@ -168,7 +168,7 @@ answerability | give the rows
 answerability --data x --processes 2 | --processes is for rows with reflection tokens
 answerability --data x --recipe best | no recipe best: give a file or one of demo, paper
 answerability --data x --set scale.micro_tokens=9 | tables: training, rows
-rows.jsonl --most-rows 30 | --most-rows is for an intrinsic
+rows.jsonl --seen x | --seen is for an intrinsic
 """
 
 

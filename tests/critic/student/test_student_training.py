@@ -179,10 +179,6 @@ def test_a_recipe_has_the_labels_alone_in_the_loss_and_the_papers_are_its_settin
             ["--method", "full"],
             ["learning_rate = 2e-05"],
         ),
-        (
-            "--recipe gpu --step-tokens 9".split(),
-            ['step_rows = "none"'],
-        ),
         (["--per-label", "IsSup=all"], ["IsRel = 0", 'IsSup = "none"']),
     ],
 )
