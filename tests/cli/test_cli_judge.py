@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import tiny
@@ -11,6 +12,7 @@ from intrinsic_rows import CHAT, save_chat_llama, turns
 from json_files import parse_table, read_json, write_json
 from refusals import refused
 
+from selfrag import chat_templates
 from selfrag.common.errors import UserError
 from selfrag.common.jsonl import write_jsonl
 from selfrag.engines import load_engine
@@ -72,9 +74,11 @@ TEMPLATES = (None, "", "{% if", "{{ raise_exception('no') }}", "nothing", ENDLES
 @pytest.mark.engine
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_model_without_a_usable_chat_template_is_one_line(
-    template, chat_model, tmp_path, command
+    template, chat_model, tmp_path, command, monkeypatch
 ):
     """Issue 45, section 5: `selfrag judge` exited with 0 and no result."""
+    limits = replace(chat_templates._LIMITS, seconds=1)
+    monkeypatch.setattr(chat_templates, "_LIMITS", limits)
     kind = find("query_rewrite")
     model = shutil.copytree(chat_model, tmp_path / "model")
     (model / "chat_template.jinja").unlink()

@@ -253,15 +253,15 @@ def run_sync(index, docs, seconds):
 def test_a_killed_sync_leaves_the_old_or_the_new_state(tmp_path):
     """`SELFRAG_KILLS` sets how many kills are tried."""
     docs, index, chance = tmp_path / "docs", tmp_path / "index", random.Random(0)
-    wanted, kills, number = int(os.environ.get("SELFRAG_KILLS", "3")), 0, 0
-    write(docs, {f"{n}.txt": f"file {n} of round 0" for n in range(150)})
+    wanted, kills, number = int(os.environ.get("SELFRAG_KILLS", "2")), 0, 0
+    write(docs, {f"{n}.txt": f"file {n} of round 0" for n in range(60)})
     needed = run_sync(index, docs, 300)
     while kills < wanted:
         number += 1
         old = held(index)
         for path in docs.glob("*-*.txt"):
             path.unlink()
-        changes = {f"{n}.txt": f"file {n} of round {number}" for n in range(0, 150, 2)}
+        changes = {f"{n}.txt": f"file {n} of round {number}" for n in range(0, 60, 2)}
         write(docs, changes | {f"{number}-{n}.txt": "new" for n in range(9)})
         new = {f"{path.stem}-1": path.read_text() for path in docs.iterdir()}
         while run_sync(index, docs, chance.uniform(0, needed)) is None:
