@@ -57,23 +57,23 @@ SETTINGS = (
 ASKED = {
     "short": "'What is alpha?' --segments 1",
     "long": "'Tell me about the letters.' --segments 3 --passages 2",
-    "never": "'What is beta?' --mode never --segments 2",
-    "always": "'What is gamma?' --mode always --segments 2 --beam 1",
+    "never": "'What is beta?' --set mode=never --segments 2",
+    "always": "'What is gamma?' --set mode=always --segments 2 --set beam=1",
     "official, short": "'What is alpha?' --policy official --segments 1",
     "official, long": (
-        "'Which letter is first?' --policy official --passages 2 --mode always"
+        "'Which letter is first?' --policy official --passages 2 --set mode=always"
     ),
     "weights": (
-        "'What is beta?' --mode always --segments 1 --w-rel 0 --w-sup 3 --w-use 0.1"
+        "'What is beta?' --set mode=always --segments 1 --set weights=isrel=0,issup=3,isuse=0.1"
     ),
     "constraints": (
-        "'What is gamma?' --segments 2 --forbid isrel=Irrelevant --threshold 0.1"
+        "'What is gamma?' --segments 2 --set forbid=isrel=Irrelevant --set threshold=0.1"
     ),
     "judges": (
-        "Beta? --mode always --segments 1 --judge uncertainty --w-judge uncertainty=2"
+        "Beta? --set mode=always --segments 1 --judge uncertainty --set weights=+uncertainty=2"
     ),
     "gated": (
-        "'What is alpha?' --mode always --segments 1"
+        "'What is alpha?' --set mode=always --segments 1"
         " --guardrail 'answerability<0.9:write'"
     ),
 }

@@ -113,7 +113,7 @@ def test_an_engine_of_an_installed_package_answers(install, tmp_path, command):
     with pytest.raises(UserError, match=r"'home'; known: .*house"):
         load_engine("home", tmp_path)
     model = tiny.save_llama(tmp_path / "llama")
-    options = f"--engine house --model {model} --mode never --segments 1 --json"
+    options = f"--engine house --model {model} --set mode=never --segments 1 --json"
     out, _ = command(f"selfrag ask Q {options}")
     assert json.loads(out)["usage"]["generated_tokens"] == 2
 

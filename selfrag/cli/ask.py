@@ -35,9 +35,7 @@ def ask(
     load_judge: list[str] | None = None,
     policy: options.Policy = "paper",
     policy_set: options.Changes = None,
-    when: options.When,
-    score: options.Score,
-    search: options.SearchOption,
+    policy_options: options.PolicyOptions,
 ) -> CommandResult | None:
     """Answer a question, and print the cited passages, the model's judgments and the cost.
 
@@ -50,7 +48,7 @@ def ask(
     if trace is not None:
         trace = _check_trace(trace)
     options.say_loading(model, index)
-    settings = options.with_changes(when | score | search, policy_set)
+    settings = options.with_changes(policy_options, policy_set)
     if policy in names(options.FORMATS):
         if flow is not None or not isinstance(question_or_turns, str):
             raise UserError(

@@ -19,9 +19,7 @@ def chat(
     flow: str | None = None,
     policy: options.Policy = "paper",
     policy_set: options.Changes = None,
-    when: options.When,
-    score: options.Score,
-    search: options.SearchOption,
+    policy_options: options.PolicyOptions,
 ) -> None:
     """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
     options.say_loading(model, index)
@@ -29,7 +27,7 @@ def chat(
 
     from selfrag.render import spoken, terminal_answer, terminal_text
 
-    settings = options.with_changes(when | score | search, policy_set)
+    settings = options.with_changes(policy_options, policy_set)
     decoding = options.decoding(policy, settings)
     judges = options.judge_names(model, decoding, flow)
     console = Console()

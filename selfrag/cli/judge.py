@@ -125,8 +125,6 @@ _JUDGES = (
     "--dialect",
     "--model",
     "--engine",
-    "--dtype",
-    "--deterministic",
     "--engine-set",
 )
 

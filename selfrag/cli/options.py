@@ -7,9 +7,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,38 +23,18 @@ from selfrag.reflection.weights import Weights
 
 DataFolder = Annotated[Path | None, typer.Option(exists=True, file_okay=False)]
 Index = Annotated[str | None, typer.Option("--index", "--retriever")]
-When = Annotated[
-    FieldValues,
-    Fields(
-        Decoding,
-        "When to retrieve",
-        "mode",
-        "threshold",
-        "without_evidence",
-        "guardrails=--guardrail",
-    ),
-]
-Score = Annotated[
+Changes = Annotated[list[str] | None, typer.Option("--set")]
+PolicyOptions = Annotated[
     FieldValues,
     Fields(
         Decoding,
         "What counts",
-        "weights.isrel=--w-rel",
-        "weights.issup=--w-sup",
-        "weights.isuse=--w-use",
-        "weights.judges=--w-judge",
-        "require",
-        "forbid",
+        "guardrails=--guardrail",
         "judges=--judge",
+        "passages",
+        "max_segments=--segments",
     ),
 ]
-SearchOption = Annotated[
-    FieldValues,
-    Fields(
-        Decoding, "How far", "beam", "passages", "shortlist", "max_segments=--segments"
-    ),
-]
-Changes = Annotated[list[str] | None, typer.Option("--set")]
 Policy = Annotated[str, typer.Option(metavar="<paper|light|strict|official|..>")]
 PRESETS: dict[str, Callable[..., Decoding]] = {
     "paper": Decoding,
@@ -87,7 +67,7 @@ def with_changes(settings: FieldValues, pairs: Sequence[str] | None) -> FieldVal
 
 
 def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
-    """Return the preset of a name, changed by the values of the options of `When`, `Score` and `SearchOption`."""
+    """Return the preset of a name with the settings of `PolicyOptions` and of `--set`."""
     make = PRESETS.get(policy) or load_registered(POLICIES, policy)
     if make is None:
         if policy in names(FORMATS):
@@ -98,50 +78,15 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
         raise UserError(
             f"Invalid value for '--policy': {policy!r} is not one of {known}."
         )
-    changes: dict[str, Any] = {}
-    weights: dict[str, Any] = {}
-    for name, value in settings.items():
-        if name == "weights.judges":
-            weights["judges"] = judge_weights(value)
-        elif name.startswith("weights."):
-            weights[name.removeprefix("weights.")] = value
-        elif name == "weights":
-            changes[name] = Weights.parse(str(value))
-        elif name in ("require", "forbid"):
-            pairs = [value] if isinstance(value, str) else value
-            changes[name] = constraints(f"--{name}", pairs)
-        else:
-            changes[name] = value
-    check_names(changes)
+    check_names(settings)
+    changes = dict(settings)
+    if "weights" in changes:
+        changes["weights"] = Weights.parse(str(changes["weights"]))
+    for name in changes.keys() & {"require", "forbid"}:
+        changes[name] = constraint_of(name, str(changes[name]))
     preset: Decoding = make(**changes)
-    if weights:
-        preset = replace(preset, weights=replace(preset.weights, **weights))
-    preset.check_effective(settings, _option_names())
+    preset.check_effective(settings)
     return preset
-
-
-def _option_names() -> dict[str, str]:
-    """Return the option of each field that `When`, `Score` and `SearchOption` set."""
-    names: dict[str, str] = {}
-    for group in (When, Score, SearchOption):
-        for options in get_args(group)[1:]:
-            fields = [field for field, _ in options.parameters()]
-            names.update(zip(fields, options.names(), strict=True))
-    return names
-
-
-def judge_weights(pairs: Sequence[str]) -> dict[str, float]:
-    """Read weights such as `["citations=0.5"]`."""
-    weights: dict[str, float] = {}
-    for pair in pairs:
-        name, number = split_pair(
-            "--w-judge", pair, "NAME=NUMBER", "citation_generation=0.5"
-        )
-        try:
-            weights[name] = float(number)
-        except ValueError:
-            raise UserError(f"--w-judge {pair!r}: {number!r} is no number") from None
-    return weights
 
 
 def judge_names(
@@ -168,15 +113,15 @@ def judge_names(
     return list(dict.fromkeys((*_flow_intrinsics(flow), *unloaded, *loaded)))
 
 
-def constraints(option: str, pairs: Sequence[str]) -> dict[str, list[str]]:
-    """Return the labels of each group: `["issup=Fully supported"]` as `{"issup": ["Fully supported"]}`."""
-    result: dict[str, list[str]] = {}
-    for pair in pairs:
+def constraint_of(setting: str, text: str) -> dict[str, list[str]]:
+    """Return the labels of each group: `issup=Fully supported,isuse=5` as `{"issup": ["Fully supported"], ..}`."""
+    labels: dict[str, list[str]] = {}
+    for pair in text.split(","):
         group, label = split_pair(
-            option, pair, "GROUP=LABEL", "issup='Fully supported'"
+            setting, pair, "GROUP=LABEL", "issup='Fully supported'"
         )
-        result.setdefault(group, []).append(label)
-    return result
+        labels.setdefault(group, []).append(label)
+    return labels
 
 
 _ASKS = {
@@ -202,37 +147,23 @@ class EngineOptions:
     Attributes:
         name: vllm, transformers, onnx or http://HOST:PORT; by default vllm on a GPU, and the best one installed on a
             CPU (`ask`, `chat`, `mcp`: transformers, or onnx without torch, which start soonest).
-        dtype: number format of the weights, int8 with onnx; by default that of the checkpoint, but a fast one for
-            float32 on a GPU.
-        deterministic: the same question gives the same bytes, again and in any batch; slower.
-        settings: setting of the engine, KEY=VALUE, such as max_model_len=4096 or tensor_parallel_size=2.
+        settings: setting of the engine, KEY=VALUE, such as max_model_len=4096, dtype=float32 (int8 with onnx), or
+            deterministic=true, with which the same question gives the same bytes.
     """
 
     name: str | None = None
-    dtype: Literal["float32", "bfloat16", "float16", "int8"] | None = None
-    deterministic: bool = False
     settings: tuple[str, ...] = ()
 
 
 EngineChoice = Annotated[
     FieldValues,
-    Fields(
-        EngineOptions,
-        "What answers",
-        "name=--engine",
-        "dtype",
-        "deterministic",
-        "settings=--engine-set",
-    ),
+    Fields(EngineOptions, "What answers", "name=--engine", "settings=--engine-set"),
 ]
 
 
 def engine_options(engine: FieldValues) -> tuple[str | None, dict[str, Any]]:
     """Return the name of the engine, None for the best one installed, and the fields of its configuration."""
     settings = parse_settings(engine.get("settings", ()), "--engine-set")
-    for name in ("dtype", "deterministic"):
-        if name in engine:
-            settings[name] = engine[name]
     return engine.get("name"), settings
 
 

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Annotated, Any, Literal, get_args
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.models import CommandFunctionType, OptionInfo
 
 from selfrag.cli.fields import with_field_options
@@ -150,15 +150,20 @@ _SEEDS, _NUMBERS = (0, 2**32 - 1), (-(2**31), 2**31)
 """Bounds: NumPy takes no other seeds, and nothing here counts further."""
 
 
-def _take_settings(ctx: typer.Context, path: Path | None) -> None:
-    if ctx.auto_envvar_prefix is not None:
-        from selfrag.cli.settings_file import check_variables
+class _Configured(TyperCommand):
+    """A command that takes values of options from a file and from the environment."""
 
-        check_variables(ctx)
-    if path is not None:
-        from selfrag.cli.settings_file import take_settings
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        path = ctx.meta.get(_CONFIG)
+        if ctx.auto_envvar_prefix is not None:
+            from selfrag.cli.settings_file import check_variables
 
-        take_settings(ctx, path, loaded_command)
+            check_variables(ctx)
+        if path is not None:
+            from selfrag.cli.settings_file import take_settings
+
+            take_settings(ctx, path, loaded_command)
+        return super().parse_args(ctx, args)
 
 
 def _be_quiet(ctx: typer.Context, quiet: bool) -> None:
@@ -203,9 +208,7 @@ def refuse_options(ctx: typer.Context, names: Iterable[str], purpose: str) -> No
             raise UserError(f"{name} is {purpose}; leave it out")
 
 
-def _set_log_level(ctx: typer.Context, level: str | None) -> None:
-    if level is None:
-        return
+def _set_log_level(ctx: typer.Context, level: str) -> None:
     root = logging.getLogger()
     ctx.call_on_close(functools.partial(root.setLevel, root.level))
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
@@ -213,6 +216,7 @@ def _set_log_level(ctx: typer.Context, level: str | None) -> None:
 
 
 _QUIET, _REPLACE, _TAKEN = "selfrag.quiet", "selfrag.replace", "selfrag.taken"
+_CONFIG = "selfrag.config"
 
 
 def _allow_replacing(ctx: typer.Context, is_given: bool) -> None:
@@ -247,23 +251,14 @@ def _common(
         bool, typer.Option("--replace", callback=_allow_replacing)
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", callback=set_json)] = False,
-    config: Annotated[
-        Path | None, typer.Option(callback=_take_settings, is_eager=True)
-    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", callback=_be_quiet)] = False,
-    log_level: Annotated[
-        Literal["error", "warning", "info", "debug"] | None,
-        typer.Option(callback=_set_log_level, show_default="warning"),
-    ] = None,
 ) -> None:
     """Declare the options of every command; each acts by its callback.
 
     Args:
         replace: write over results that are there
         as_json: print one JSON object
-        config: TOML file with values of options, such as model = 'demo'; tables are named after commands
         quiet: print the result alone: no progress, no notes
-        log_level: least level of log lines on stderr
     """
 
 
@@ -291,7 +286,7 @@ class Commands(typer.Typer):
         self, name: str | None = None, **settings: Any
     ) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """Register a command as `typer.Typer.command` does."""
-        register = super().command(name, **settings)
+        register = super().command(name, cls=_Configured, **settings)
 
         def decorate(function: CommandFunctionType) -> CommandFunctionType:
             signature = inspect.signature(function, eval_str=True)
@@ -384,7 +379,7 @@ _Version = Annotated[
 def make_program(
     name: str, about: str, group: type[TyperGroup] = TyperGroup
 ) -> Commands:
-    """Return an empty program with `--version`, `-h` and completion in shells."""
+    """Return an empty program with the options before its commands, `-h` and completion in shells."""
     program = Commands(
         name=name,
         cls=group,
@@ -395,7 +390,22 @@ def make_program(
     )
 
     @program.callback()
-    def take_options(version: _Version = False) -> None: ...
+    def take_options(
+        ctx: typer.Context,
+        version: _Version = False,
+        config: Annotated[
+            Path | None,
+            typer.Option(
+                help="TOML file with values of options, such as model = 'demo'; tables are named after commands."
+            ),
+        ] = None,
+        log_level: Annotated[
+            Literal["error", "warning", "info", "debug"],
+            typer.Option(help="Least level of log lines on stderr."),
+        ] = "warning",
+    ) -> None:
+        ctx.meta[_CONFIG] = _checked("config", config)
+        _set_log_level(ctx, log_level)
 
     return program
 
@@ -454,12 +464,21 @@ def _placeholder(line: str) -> Callable[[], None]:
     return nothing
 
 
+_WITH_VALUE = ("--config", "--log-level")
+"""Options of a program that take a value."""
+
+
 def selected_command(arguments: list[str]) -> str:
     """Return the word of a command line that names its command; "" without one."""
     # A shell that completes a command line passes its words in the environment.
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
-    words = arguments or typed.split()[1:]
-    return words[0] if words else ""
+    words = iter(arguments or typed.split()[1:])
+    for word in words:
+        if not word.startswith("-"):
+            return word
+        if word in _WITH_VALUE:
+            next(words, None)
+    return ""
 
 
 def with_entry_points(group: str) -> type[TyperGroup]:

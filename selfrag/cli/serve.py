@@ -73,9 +73,7 @@ def serve(
     load_judge: list[str] | None = None,
     policy: options.Policy = "paper",
     policy_set: options.Changes = None,
-    when: options.When,
-    score: options.Score,
-    search: options.SearchOption,
+    policy_options: options.PolicyOptions,
     listening: Listening,
     serving: ServeSettings,
     keep: Path | None = None,
@@ -110,7 +108,7 @@ def serve(
         if limit is not None:
             limits[name] = limit
     name, _ = model_address(model) or (model, "")
-    settings_of_policy = options.with_changes(when | score | search, policy_set)
+    settings_of_policy = options.with_changes(policy_options, policy_set)
     served = Served(
         _loader(model, index, engine, load_judge, policy, settings_of_policy),
         keep=None if keep is None else keep.absolute(),

@@ -21,14 +21,11 @@ from selfrag.common.reading import parse_toml, read_whole
 SHARED = frozenset(
     re.findall(
         r"\S+",
-        "model index engine dtype deterministic engine-set load-judge flow policy mode threshold without-evidence "
-        "guardrail w-rel w-sup w-use w-judge require forbid judge beam passages shortlist segments",
+        "model index engine engine-set load-judge flow policy guardrail judge passages segments",
     )
 )
 """Options of several commands: a command that lacks one passes over it."""
-REPEATED = frozenset(
-    ["engine-set", "load-judge", "guardrail", "w-judge", "require", "forbid", "judge"]
-)
+REPEATED = frozenset(["engine-set", "load-judge", "guardrail", "judge"])
 """Those of them that take a list."""
 _PLACES = "selfrag.places"
 
@@ -94,7 +91,7 @@ def _options(command: Any) -> dict[str, Any]:
     names = {}
     for option in command.params:
         name = option.opts[0].removeprefix("--")
-        if option.param_type_name == "option" and name != "config":
+        if option.param_type_name == "option":
             names[name] = option
     return names
 

@@ -12,7 +12,6 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate as running
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
 
 from selfrag.common.checks import check_choice, check_float, check_int, unknown_name
@@ -316,16 +315,13 @@ class Decoding:
         settings: dict[str, Any] = {"guardrails": ("token_isrel<0.65:drop",)}
         return cls(**settings | changes)
 
-    def check_effective(
-        self, names: Iterable[str], options: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
+    def check_effective(self, names: Iterable[str]) -> None:
         """Refuse settings that somebody asked for although the mode never reads them.
 
         Commands refuse them. `Decoding` and `generate` take them: programs, presets and sweeps set them with any mode.
 
         Args:
-            names: fields that were asked for, those of a field with a dotted name.
-            options: what a field is called in the error, where it has another name.
+            names: fields that were asked for.
 
         Raises:
             UserError: a field has no effect in this mode.
@@ -337,7 +333,7 @@ class Decoding:
         for name in names:
             if name in unread:
                 raise UserError(
-                    f"{options.get(name, name)} has no effect with mode={self.mode}; leave one of the two out"
+                    f"{name} has no effect with mode={self.mode}; leave one of the two out"
                 )
 
     def _check_judges(self) -> None:

@@ -28,7 +28,7 @@ def change(checkpoint, **fields):
 
 
 def ask(checkpoint):
-    options = "--engine transformers --mode never --segments 1 --quiet"
+    options = "--engine transformers --set mode=never --segments 1 --quiet"
     return f"selfrag ask Q? --model {checkpoint} {options}"
 
 

@@ -10,7 +10,7 @@ from json_files import parse_table, read_json, write_json
 from rich.console import Console
 
 from retrieval import Passage, index_passages
-from selfrag.cli.options import constraints, decoding, judge_names, judge_weights
+from selfrag.cli.options import decoding, judge_names
 from selfrag.common.errors import UserError
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
@@ -54,7 +54,7 @@ def answer_of(tiny_llama, index, command):
 
 @pytest.mark.engine
 def test_json_has_exactly_the_promised_keys(answer_of):
-    answer = answer_of("--mode always --segments 2 --passages 3")
+    answer = answer_of("--set mode=always --segments 2 --passages 3")
     assert " ".join(answer) == (
         "question text finish abstained reason without_evidence segments retrieved usage"
     )
@@ -99,7 +99,7 @@ def test_an_index_whose_encoder_has_moved_is_opened_with_the_packaged_one(
     manifest["encoder"]["source"] = str(tmp_path / "gone")
     write_json(moved / "manifest.json", manifest)
     monkeypatch.setattr("selfrag.demo.encoder_path", lambda: tiny_llama)
-    answer = answer_of("--mode always --segments 1", searched=moved)
+    answer = answer_of("--set mode=always --segments 1", searched=moved)
     assert answer["usage"]["searches"] == 1
 
 
@@ -110,7 +110,7 @@ def test_a_conversation_from_a_file_by_a_flow(answer_of, tmp_path):
  {"role": "user", "content": "And beta?"}]""")
     file = tmp_path / "talk.json"
     write_json(file, talk)
-    line = f"--conversation {file} --segments 1 --mode always"
+    line = f"--conversation {file} --segments 1 --set mode=always"
     answer = answer_of(f"{line} --flow again", question="")
     assert answer["question"] == "And beta?"
     steps = [step["name"] for step in answer["steps"]]
@@ -135,20 +135,19 @@ def test_chat_sees_the_conversation_so_far(tiny_llama, index, command, monkeypat
 
 
 def test_options_become_the_policy_that_a_python_caller_would_write():
-    assert decoding("paper", {"weights.issup": 2.0}).weights == Weights(1.0, 2.0, 0.5)
-    short = decoding("official", {"max_segments": 1, "weights.isrel": 0.0})
-    assert short == Decoding.official(max_segments=1, weights=Weights(0.0, 1.0, 1.0))
-    pairs = "issup=Fully supported| issup = Partially supported|isuse=5".split("|")
+    policy = decoding("paper", {"weights": "issup=2"})
+    assert policy.weights == Weights(1.0, 2.0, 0.5)
     labels = ["Fully supported", "Partially supported"]
-    assert constraints("--require", pairs) == {"issup": labels, "isuse": ["5"]}
-    policy = decoding("paper", {"require": ["isuse=5"]})
-    assert policy == Decoding(require={"isuse": ["5"]})
+    text = "issup=Fully supported, issup = Partially supported,isuse=5"
+    required = {"issup": labels, "isuse": ["5"]}
+    policy = decoding("official", {"max_segments": 1, "require": text})
+    assert policy == Decoding.official(max_segments=1, require=required)
 
 
 @pytest.mark.parametrize("pair", "issup|issup=|=Fully supported|".split("|"))
 def test_a_constraint_is_a_group_and_a_label(pair):
     with pytest.raises(UserError, match=r"GROUP=LABEL"):
-        constraints("--require", [pair])
+        decoding("paper", {"require": pair})
 
 
 def test_options_of_judges_become_terms_and_their_names():
@@ -156,8 +155,7 @@ def test_options_of_judges_become_terms_and_their_names():
     fields = {
         "judges": judges,
         "guardrails": ["answerability<0.5:write"],
-        "weights.issup": 2.0,
-        "weights.judges": ["citation_generation=0.25"],
+        "weights": "issup=2,+citation_generation=0.25",
     }
     policy = decoding("paper", fields)
     assert str(policy.weights) == "isrel=1,issup=2,isuse=0.5,+citation_generation=0.25"
@@ -165,8 +163,8 @@ def test_options_of_judges_become_terms_and_their_names():
     names = ["citation_generation", "hallucination_detection", "answerability"]
     assert judge_names("demo", policy) == names
     assert judge_names("demo", decoding("official", {}), loaded=["nli:x"]) == ["nli:x"]
-    with pytest.raises(UserError, match="--w-judge 'x=y'"):
-        judge_weights(["x=y"])
+    with pytest.raises(UserError, match="'y' is not a number"):
+        decoding("paper", {"weights": "+x=y"})
 
 
 def test_an_answer_is_shown_with_the_numbers_of_its_passages_judgments_and_cost():

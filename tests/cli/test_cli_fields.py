@@ -113,7 +113,7 @@ def test_both_commands_say_their_version(capsys):
     "line, position, offered",
     parse_table("""
 selfrag tr | 1 | train
-selfrag ask --thr | 2 | --threshold
+selfrag ask --pas | 2 | --passages
 selfrag index sy | 2 | sync
 """),
 )

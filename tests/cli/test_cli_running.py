@@ -103,9 +103,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.engine
 def test_a_full_disk_costs_the_trace_and_not_the_answer(tiny_llama, tmp_path):
-    line = (
-        f"ask hi --model {tiny_llama} --engine transformers --mode never --segments 1"
-    )
+    line = f"ask hi --model {tiny_llama} --engine transformers --set mode=never --segments 1"
     line += f" --json --trace {tmp_path}/trace.json"
     program = [sys.executable, "-c", FULL, *line.split()]
     done = subprocess.run(program, capture_output=True, text=True, check=False)

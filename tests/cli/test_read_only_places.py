@@ -82,7 +82,7 @@ def program(line, places, unprivileged):
 
 def test_issue_45_ask_and_doctor_read_from_read_only_places(places, unprivileged):
     pipes = {"capture_output": True, "text": True, "check": False}
-    line = f"ask alpha? {OPTIONS} --segments 1 --mode always --json"
+    line = f"ask alpha? {OPTIONS} --segments 1 --set mode=always --json"
     done = subprocess.run(program(line, places, unprivileged), **pipes)
     assert done.returncode == 0, done.stderr
     assert {hit["id"] for hit in json.loads(done.stdout)["retrieved"]} == {"a", "b"}

@@ -177,7 +177,7 @@ def test_it_asks_a_server_with_an_index_searched_by_words(
     small, process, index, vllm_server, tiny_llama
 ):
     line = f"ask radium? --model {tiny_llama} --index {index}"
-    line += f" --engine {vllm_server.url} --mode always --segments 1 --json"
+    line += f" --engine {vllm_server.url} --set mode=always --segments 1 --json"
     done = process(small / "selfrag", *line.split(), env=from_index())
     assert done.returncode == 0, done.stderr
     assert done.stderr == f"loading {tiny_llama} with {index} ..\n"

@@ -303,7 +303,7 @@ def test_commands_answer_with_a_server(tmp_path, monkeypatch, command):
     write_lines(tmp_path / "grid.jsonl", several)
     with ChatServer(model()) as server:
         name = f"--model any-model@{server.url}/v1"
-        said, _ = command(f"selfrag ask {name} --mode never", QUESTION)
+        said, _ = command(f"selfrag ask {name} --set mode=never", QUESTION)
         ran, _ = command(
             f"selfrag eval run items.jsonl {name} --system selfrag -o runs"
         )

@@ -76,7 +76,7 @@ def check(value):
 def test_the_command_line(rag, monkeypatch, capsys, options):
     monkeypatch.setattr("selfrag.cli.options.load", lambda *_: rag)
     question = QUESTION.replace("\0", "")  # which no argument can hold
-    assert main(["ask", question, "--mode", "always", *options]) == 0
+    assert main(["ask", question, "--set", "mode=always", *options]) == 0
     out = capsys.readouterr().out
     check([out])
     if options:

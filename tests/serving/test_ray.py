@@ -18,7 +18,7 @@ def test_replicas_share_the_work_and_a_file_of_answers(tmp_path):
     pytest.importorskip("ray.serve", reason="ray[serve] is not installed")
     tiny.save_llama(tmp_path / "model")
     command = f"{sys.executable} -m selfrag serve --ray local --replicas 2 --port 0 --model {tmp_path}/model"
-    command += f" --engine transformers --mode never --segments 1 --keep {tmp_path}/answers.sqlite"
+    command += f" --engine transformers --set mode=never --segments 1 --keep {tmp_path}/answers.sqlite"
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[2]),
