@@ -87,7 +87,7 @@ def test_registered_names_are_found_and_others_are_what_they_were(registered):
 
 PARTS = """
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
+from scripted import ScriptedEngine, ScriptedReply
 
 def engine(model, *, text=5):
     return ScriptedEngine(lambda request: ScriptedReply((text, 2)), eos_id=2)

@@ -5,13 +5,13 @@ import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
+from scripted import ScriptedEngine, ScriptedReply
 
 from retrieval.passage import Passage
 from selfrag.decoding.beam import decode
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.prompting import SELFRAG, Chat, Prompting, Turn
 from selfrag.reflection.labels import TOKENS
 from selfrag.runtime import QuestionAnswered, drive

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from scripts.reproduction.table2 import Row
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.systems import decoding_settings, system_of_task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.reflection.labels import TOKENS
-from selfrag.reflection.requests import Failed
+from selfrag.reflection.requests import Failed, Generate
 from selfrag.runtime import drive
+
+
+class AskedEngine:
+    """Keeps what it is asked, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.requests: list[Generate] = []
+        self._waiting: list[int] = []
+
+    def submit(self, request: Generate) -> int:
+        """Keep a request."""
+        self._waiting.append(len(self.requests))
+        self.requests.append(request)
+        return self._waiting[-1]
+
+    def step(self) -> list[tuple[int, Failed]]:
+        """Fail what waits."""
+        tickets, self._waiting = self._waiting, []
+        return [(ticket, Failed("only asked")) for ticket in tickets]
+
+    def abort(self, tickets: Iterable[int]) -> None:
+        """Do nothing: all has failed already."""
 
 
 def byte_tokenizer() -> Any:
@@ -45,7 +66,7 @@ def prompt(row: Row, file: TaskFile) -> str:
     system = system_of_task(
         name, tokenizer, file.task, decoding_settings(list(row.settings))
     )
-    engine = ScriptedEngine(lambda _: Failed("only asked"), tokenizer.eos_token_id)
+    engine = AskedEngine()
     list(drive([system.decoder(file.items[0], file.task)], engine, None))
     return str(tokenizer.decode(engine.requests[0].prompt_ids))
 

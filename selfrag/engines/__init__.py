@@ -1,6 +1,6 @@
 """Engines: sources of next tokens behind one small protocol (`base.Engine`), and which of them runs a model here.
 
-`vllm`, `http`, `transformers` and `scripted` are the engines themselves. Each imports its library only when it is
+`vllm`, `http` and `transformers` are the engines themselves. Each imports its library only when it is
 loaded; importing this package imports no engine.
 """
 

@@ -62,12 +62,24 @@ class Engine(Serving, Protocol):
     `step`.
 
     Example:
-        >>> from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
-        >>> engine: Engine = ScriptedEngine(lambda request: ScriptedReply((7, 8, 2)), eos_id=2)
-        >>> ticket = engine.submit(Generate((1, 5), max_tokens=10))
-        >>> [(served, result)] = engine.step()
-        >>> served == ticket, result.token_ids, str(result.finish)
-        (True, (7, 8, 2), 'eos')
+        >>> class Refusing:
+        ...     limits = EngineLimits(max_model_len=4096, vocab_size=100_000)
+        ...     waiting = []
+        ...     def submit(self, request):
+        ...         self.waiting.append(len(self.waiting))
+        ...         return self.waiting[-1]
+        ...     def step(self):
+        ...         tickets, self.waiting = self.waiting, []
+        ...         return [(ticket, Failed("no model")) for ticket in tickets]
+        ...     def abort(self, tickets):
+        ...         self.waiting = [ticket for ticket in self.waiting if ticket not in set(tickets)]
+        ...     def close(self):
+        ...         self.waiting = []
+        >>> engine: Engine = Refusing()
+        >>> engine.submit(Generate((1, 5), max_tokens=10))
+        0
+        >>> engine.step()
+        [(0, Failed(reason='no model'))]
     """
 
     @property

@@ -33,12 +33,21 @@ class Serving(Protocol):
     """The part of `selfrag.engines.base.Engine` that sessions need. Called by one thread at a time.
 
     Example:
-        >>> from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
-        >>> serving: Serving = ScriptedEngine(lambda request: ScriptedReply((7, 2)), eos_id=2)
-        >>> ticket = serving.submit(Generate((1, 5), max_tokens=10))
-        >>> [(served, result)] = serving.step()
-        >>> served == ticket, result.token_ids
-        (True, (7, 2))
+        >>> class Refusing:
+        ...     waiting = []
+        ...     def submit(self, request):
+        ...         self.waiting.append(len(self.waiting))
+        ...         return self.waiting[-1]
+        ...     def step(self):
+        ...         tickets, self.waiting = self.waiting, []
+        ...         return [(ticket, Failed("no model")) for ticket in tickets]
+        ...     def abort(self, tickets):
+        ...         self.waiting = [ticket for ticket in self.waiting if ticket not in set(tickets)]
+        >>> serving: Serving = Refusing()
+        >>> serving.submit(Generate((1, 5), max_tokens=10))
+        0
+        >>> serving.step()
+        [(0, Failed(reason='no model'))]
     """
 
     def submit(self, request: Generate) -> Ticket:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_files import parse_table, read_json, write_records
 from refusals import refused
+from scripted import ScriptedEngine
 from student_cases import PASSAGE, asking, labelled
 
 from critic import evaluation
@@ -33,7 +34,6 @@ from critic.student.judge import student_critic
 from critic.student.prompt import CriticPrompt
 from retrieval.passage import Passage
 from selfrag.common.jsonl import write_jsonl
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP
 

@@ -10,11 +10,11 @@ import zlib
 
 import numpy as np
 from hypothesis import strategies as st
+from scripted import ScriptedReply
 from written import EOS, FIRST_CHARACTER, VOCABULARY
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.labels import CRITIQUES, ISREL, RETRIEVE
 from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights

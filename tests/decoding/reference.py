@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from scripted import ScriptedEngine
+
 from retrieval.passage import Passage
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import Failed, Finish, Generate
 
 EOS, BOS, FIRST = 0, 40, 100

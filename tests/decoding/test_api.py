@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from json_files import table
 from refusals import refused
+from scripted import ScriptedEngine
 from written import EOS, LIMITS, PROMPTING, Searches, passages, run, scripted
 
 import selfrag
@@ -18,7 +19,6 @@ from selfrag.api import SelfRAG
 from selfrag.common.errors import EngineError, UserError
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import Failed
 from selfrag.reflection.weights import Weights
 

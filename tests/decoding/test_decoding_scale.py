@@ -1,12 +1,12 @@
 """Time grows as the input does: many options, much evidence, long texts, and the trace of it all as JSON."""
 
 import pytest
+from scripted import ScriptedReply
 from written import EOS, LIMITS, passages, run
 
 from retrieval.passage import Passage
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.scripted import ScriptedReply
 
 WIDE = EngineLimits(max_model_len=10_000_000, vocab_size=LIMITS.vocab_size)
 

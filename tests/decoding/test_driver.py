@@ -11,6 +11,7 @@ import pytest
 from json_files import table
 from pump import at_once
 from refusals import refused
+from scripted import ScriptedEngine
 from written import EOS, LIMITS, PROMPTING, Searches, model, passages, scripted, seen
 
 from selfrag import SelfRAG
@@ -19,7 +20,6 @@ from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.reflection.requests import (
     External,
     ExternalResult,

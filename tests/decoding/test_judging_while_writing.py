@@ -10,13 +10,13 @@ from json_files import table
 from random_model import numbers, policies, random_model, random_search, seeds, weights
 from refusals import refused
 from scripted_judges import Scripted, distribution, draw, says, seen
+from swept import sweep
 from written import PROMPTING, TWO_WAYS, VOCABULARY, passages, run
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import read_critique
-from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE
 from selfrag.experiments.studies import rescored
 from selfrag.judges.sentences import judged_turn

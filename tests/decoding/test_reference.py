@@ -24,6 +24,8 @@ from hypothesis import (
 from hypothesis import strategies as st
 from random_model import policies, random_model, random_search, seeds, weights
 from reference import WATCHED, Reference, Said, Unanswerable
+from scripted import ScriptedEngine, ScriptedReply
+from swept import sweep
 from written import EOS, LIMITS, PROMPTING, Searches, run
 
 from retrieval.passage import Passage
@@ -31,9 +33,7 @@ from selfrag.common.errors import DecodingError
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import UNUSABLE
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import USAGE
 from selfrag.experiments.studies import rescored
 from selfrag.reflection.labels import TOKENS

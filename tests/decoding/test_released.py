@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from scripted import ScriptedReply
 from written import EOS, FIRST_CHARACTER, PROMPTING, SURFACE, VOCABULARY, passages, run
 
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import ScriptedReply
 from selfrag.evaluation.items import output_of
 from selfrag.evaluation.metrics.alce import cited_sentences, cites
 from selfrag.evaluation.released import cited_as_released

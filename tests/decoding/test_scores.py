@@ -8,6 +8,7 @@ import pytest
 import written
 from json_files import table
 from refusals import refused
+from scripted import ScriptedReply
 from written import (
     FIRST_CHARACTER,
     LIMITS,
@@ -22,7 +23,6 @@ from selfrag.decoding.option_scoring import normalised
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import critique_score, read
 from selfrag.decoding.trace import Trace
-from selfrag.engines.scripted import ScriptedReply
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import (
     CRITIQUES,

@@ -10,6 +10,7 @@ from random_model import random_model
 from refusals import refused
 from rich.console import Console
 from scripted_judges import Scripted, says
+from swept import sweep
 from written import LIMITS, passages, run
 
 from retrieval.passage import Passage
@@ -17,7 +18,6 @@ from selfrag.common.errors import DecodingError, UserError
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
-from selfrag.decoding.sweep import sweep
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import EngineLimits
 from selfrag.reflection.intrinsic_labels import ANSWERABLE, CERTAINTY

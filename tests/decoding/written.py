@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from scripted import ScriptedEngine, ScriptedReply
+
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
@@ -26,7 +28,6 @@ from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS, group
 from selfrag.reflection.requests import Failed

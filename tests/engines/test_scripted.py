@@ -8,9 +8,9 @@ import pytest
 from json_files import table
 from pump import FORMS, LABELS, SCHEMA, serve
 from refusals import refused
+from scripted import ScriptedEngine, ScriptedReply
 
 from selfrag.engines import choose_engine, load_engine
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.reflection.requests import Constraint, Generate, Generated
 
 UNSERVED = """

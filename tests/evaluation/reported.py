@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 
 from hostile import HOSTILE
+from scripted import ScriptedEngine
 from scripted_run import finetuned
 from written import EOS, LIMITS, PROMPTING, ScriptedReply, reply, run, seen
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation import runner
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import read_task

@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
 
+from scripted import ScriptedEngine, ScriptedReply
 from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING
 
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.runner import RunJob, run
 from selfrag.evaluation.systems import Untuned

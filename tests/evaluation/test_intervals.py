@@ -8,10 +8,10 @@ import pytest
 import tiny
 from json_files import parse_table, read_json
 from refusals import refused
+from scripted import ScriptedEngine, ScriptedReply
 
 from retrieval.passage import Passage
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.comparison import average, bootstrap
 from selfrag.evaluation.intervals import (
     DIFFERENCE,

@@ -9,6 +9,7 @@ import pytest
 from answering import Answering, writing
 from json_files import parse_table, read_lines, write_json
 from refusals import refused
+from scripted import ScriptedReply
 from scripted_run import Slow, data_file, finetuned, job
 from tiny_judges import Ruled
 from written import PROMPTING
@@ -16,7 +17,6 @@ from written import PROMPTING
 from retrieval.passage import Passage
 from selfrag.common.atomic import locked_directory
 from selfrag.common.errors import MissingExtraError
-from selfrag.engines.scripted import ScriptedReply
 from selfrag.evaluation.comparison import compare, read_runs
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.judging import (

@@ -18,6 +18,7 @@ import pytest
 from full_disk import LIMITED
 from json_files import read_json, write_json, write_lines
 from refusals import refused
+from scripted import ScriptedReply
 from scripted_run import FILE, ITEMS, Slow, finetuned, job, reply, start
 from written import PROMPTING, scripted
 
@@ -28,7 +29,6 @@ from selfrag.common import plugins
 from selfrag.common.atomic import locked_directory
 from selfrag.common.errors import EngineError, MissingExtraError, UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import ScriptedReply
 from selfrag.evaluation import runner
 from selfrag.evaluation.presets import PRESETS
 from selfrag.evaluation.records import RecordFile, Spent, failures, read_records

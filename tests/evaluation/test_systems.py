@@ -9,6 +9,7 @@ import tiny
 from chat_server import ChatServer, said
 from json_files import parse_table
 from refusals import refused
+from scripted import ScriptedEngine, ScriptedReply
 from scripted_run import data_file
 from written import (
     EOS,
@@ -23,7 +24,6 @@ from written import (
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.evaluation.items import Item, output_of
 from selfrag.evaluation.presets import documents, preset
 from selfrag.evaluation.records import read_manifest, read_records

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from json_files import parse_table
 from random_model import random_model, random_search
 from refusals import refused
+from scripted import ScriptedEngine
 from scripted_judges import Scripted, says
 from tiny_judges import Ruled
 from written import EOS, LIMITS, PROMPTING, VOCABULARY, passages, run
@@ -17,7 +18,6 @@ from written import EOS, LIMITS, PROMPTING, VOCABULARY, passages, run
 from retrieval.passage import Passage
 from selfrag.common.errors import DecodingError, EngineError
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.comparison import read_runs
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.items import USAGE, Item, Output, output_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from scripted import ScriptedEngine, ScriptedReply
 from written import EOS, FIRST_CHARACTER, LIMITS, Characters, passages
 
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.extensions.search_tags.decoder import PROFILES, Budget, Searcher
 from selfrag.extensions.search_tags.model import SearchTagModel
 

@@ -11,6 +11,7 @@ import pytest
 from plain_rivals import LoggingExecutor, Plain, Thinker, find
 from reference_chat import TalkingExecutor
 from refusals import refused
+from scripted import ScriptedEngine
 from written import (
     EOS,
     FIRST_CHARACTER,
@@ -24,7 +25,6 @@ from written import (
 
 from selfrag.decoding.beam import decode
 from selfrag.decoding.trace import Trace
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.systems import endpoint_system
 from selfrag.evaluation.task import CLOSED

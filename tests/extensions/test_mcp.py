@@ -175,7 +175,8 @@ STARTED = '{"jsonrpc": "2.0", "method": "notifications/initialized"}'
 def test_every_line_of_a_pipe_has_a_reply():
     """An agent waited for ever after a line that is no message, and after half of a character in an argument."""
     tests = Path(__file__).parents[1]
-    code = PIPED.format(paths=[str(tests / "serving"), str(tests / "decoding")])
+    rooms = ("serving", "decoding", "engines")
+    code = PIPED.format(paths=[str(tests / room) for room in rooms])
     lines = [START, STARTED, *(text for text, _, _ in NO_MESSAGE)]
     lines += ["\udcff\udcfe", HALF]
     sent = "\n".join(lines).encode("utf-8", "surrogateescape") + b"\n"

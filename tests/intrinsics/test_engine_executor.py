@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from intrinsic_rows import CHAT as TEMPLATE
 from lora_on_the_spot import save_adapter
 from refusals import refused
+from scripted import ScriptedEngine, ScriptedReply
 
 from selfrag.common.errors import EngineError
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.judges.engine import EngineExecutor, label_ids, plan, tokens
 from selfrag.judges.rendering import Renderer
 from selfrag.judges.wire import ChatPrompt, Completion, ModelRequest, Slot

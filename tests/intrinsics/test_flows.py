@@ -7,14 +7,14 @@ from answering import Answering, failing, judging, scoring, writing
 from intrinsic_rows import turns
 from json_files import table
 from refusals import refused
+from scripted import ScriptedEngine
+from swept import sweep
 from written import PROMPTING, RESPONSE, Searches, passages, reply, scripted
 
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.common.errors import UserError
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.sweep import sweep
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,

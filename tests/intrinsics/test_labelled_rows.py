@@ -10,9 +10,9 @@ import tiny
 from intrinsic_rows import CHAT, MAKERS, answerable, cited, judged, question_row, turns
 from json_files import table, write_lines
 from refusals import refused
+from scripted import ScriptedEngine
 
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.judges.engine import EngineExecutor
 from selfrag.judges.rendering import Renderer

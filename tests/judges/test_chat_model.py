@@ -8,11 +8,11 @@ import pytest
 import tiny
 from intrinsic_rows import turns
 from refusals import refused
+from scripted import ScriptedEngine, ScriptedReply
 
 from retrieval.passage import Passage
 from selfrag import Decoding, SelfRAG, Weights
 from selfrag.decoding.trace import Status, Trace
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.experiments.reflection_calibration import observe
 from selfrag.judges.chat_model import ChatModel
 from selfrag.judges.engine import EngineExecutor

@@ -12,6 +12,7 @@ from refusals import refused
 sys.path.append(str(Path(__file__).parents[1] / "training"))
 
 from lettered import Letters
+from scripted import ScriptedEngine, ScriptedReply
 from trained import ROWS, config, write
 
 from retrieval.passage import Passage
@@ -22,7 +23,6 @@ from scripts.benchmarks.rivals import MISSING, complete_on_transformers, watched
 from scripts.benchmarks.workload import Item, read_items
 from selfrag.common.jsonl import write_jsonl
 from selfrag.decoding.policy import Decoding
-from selfrag.engines.scripted import ScriptedEngine, ScriptedReply
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.engines.transformers_model import load
 from selfrag.loading import load_training_tokenizer

@@ -14,10 +14,10 @@ import httpx
 import pytest
 import uvicorn
 from random_model import random_model, random_search
+from scripted import ScriptedEngine
 from written import EOS, LIMITS, PROMPTING
 
 from selfrag.api import SelfRAG
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.serving.app import create_app
 from selfrag.serving.connections import ConnectionLimits, limited_connections
 from selfrag.serving.guard import Access

@@ -7,6 +7,7 @@ from io import StringIO
 import anyio
 import pytest
 from rich.console import Console
+from scripted import ScriptedEngine
 from served import events
 from written import EOS, LIMITS, PROMPTING, reply
 
@@ -14,7 +15,6 @@ from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.cli.main import main
 from selfrag.common.untrusted import MOST_CUT, UNSEEN
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.render import html as answer_html
 from selfrag.render import terminal_answer
 from selfrag.render.tables import markdown_table, quoted

@@ -13,12 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 from random_model import random_model
+from scripted import ScriptedEngine
 from served import connect, events, random_rag, refusal, soon
 from tables import each
 from written import EOS, LIMITS
 
 from selfrag.common.errors import EngineError
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.serving.settings import Capacity
 
 USER = {"role": "user", "content": "Q"}
@@ -337,7 +337,7 @@ sys.path[:0] = {paths!r}
 from served import random_rag
 import selfrag.cli.options as options
 from selfrag.cli.main import main
-from selfrag.engines.scripted import ScriptedEngine
+from scripted import ScriptedEngine
 from random_model import random_model
 from written import EOS, LIMITS
 class Slow(ScriptedEngine):
@@ -351,7 +351,9 @@ sys.exit(main(["serve", "--port", "0"]))
 
 def test_a_terminated_server_finishes_what_runs():
     here = Path(__file__).parent
-    code = SERVER.format(paths=[str(here), str(here.parent / "decoding")])
+    code = SERVER.format(
+        paths=[str(here.parent / room) for room in ("serving", "decoding", "engines")]
+    )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, "-c", code], **pipes)
     url = process.stdout.readline().split()[-1]

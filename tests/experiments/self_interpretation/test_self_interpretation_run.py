@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from json_files import read_json, write_json
 from random_model import random_model
 from refusals import refused
+from scripted import ScriptedEngine
 from written import EOS, LIMITS, PROMPTING, seen
 from written import reply as written_reply
 
 from selfrag.common.errors import EngineError
 from selfrag.engines.base import EngineLimits
-from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation import published
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, run_tests
