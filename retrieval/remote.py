@@ -20,7 +20,6 @@ class RemoteCard:
         passages: how many it holds.
         columns: names of their columns.
         language: of its search by words; empty without.
-        analyzer: version of that search.
         search: how it is searched, in words.
         values: all settings, ready for JSON; they tell one state of the index from another.
     """
@@ -29,7 +28,6 @@ class RemoteCard:
     passages: int
     columns: Sequence[str]
     language: str
-    analyzer: int
     search: str
     values: dict[str, Any]
 

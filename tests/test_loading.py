@@ -120,7 +120,7 @@ def test_an_engine_of_an_installed_package_answers(install, tmp_path, command):
 
 def test_a_policy_of_an_installed_package_is_a_preset(install, command):
     install(POINTS, house_parts=PARTS)
-    policy = decoding("careful", {"beam": 1, "weights.isrel": 2.0})
+    policy = decoding("careful", {"beam": 1, "weights": "isrel=2"})
     fields = {"threshold": 0.05, "forbid": {"isrel": "Irrelevant"}, "beam": 1}
     assert policy == Decoding(weights=Weights(isrel=2.0), **fields)
     _, err = command("selfrag ask Q --policy careless", code=2)

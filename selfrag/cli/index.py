@@ -493,7 +493,7 @@ def _remote_info(card: RemoteCard) -> dict[str, str]:
         "passages": f"{card.passages}",
         "encoder": _encoder_line(card.encoder),
         "columns": ", ".join(card.columns),
-        "words": _words_line(card.language, card.analyzer),
+        "words": f"BM25, {card.language}" if card.language else "none",
         "search": card.search,
     }
 

@@ -41,26 +41,24 @@ def annotate(
     )
     from selfrag.interface import bracketed, markdown_section
 
-    if out is not None and read is None:
-        paths = write_tasks(run, out, sample, seed=seed, only=only or ())
-        line = (
-            f"{paths[0]}: import it into a project of Label Studio with the interface {paths[1]};"
-            f" then: selfrag eval annotate {run} --read EXPORT.json"
-        )
-        return CommandResult({"tasks": paths[0], "interface": paths[1]}, line)
-    if read is None or out is not None:
+    if (out is None) == (read is None):
         raise UserError(
             "give --out FOLDER to write the tasks, or --read EXPORT.json to read what people said"
         )
+    if out is not None:
+        tasks, interface = write_tasks(run, out, sample, seed=seed, only=only or ())
+        line = (
+            f"{tasks}: import it into a project of Label Studio with the interface {interface};"
+            f" then: selfrag eval annotate {run} --read EXPORT.json"
+        )
+        return CommandResult({"tasks": tasks, "interface": interface}, line)
+    assert read is not None  # noqa: S101 - one of the two
     figures, people = read_export(run, read, seed=seed)
     rows = []
     for figure in figures:
-        shares = (
-            bracketed(figure.share),
-            bracketed(figure.agreement),
-            bracketed(figure.kappa, scale=1),
-        )
-        rows.append((figure.file, FIGURES[figure.name], str(figure.share.n), *shares))
+        name, shares = FIGURES[figure.name], (figure.share, figure.agreement)
+        cells = [*map(bracketed, shares), bracketed(figure.kappa, scale=1)]
+        rows.append((figure.file, name, str(figure.share.n), *cells))
     head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
     notes = (
         f"{people} people; intervals resample answers",

@@ -95,11 +95,11 @@ def write_tasks(
         tasks += [{"data": answers[key]} for key in order[:count]]
     if not tasks:
         raise UserError(f"{folder} has no answer to judge")
+    interface = files(__package__).joinpath("interface.xml")
+    paths = [out / "tasks.json", out / "interface.xml"]
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    paths = [out / "tasks.json", out / "interface.xml"]
     write_json(paths[0], tasks)
-    interface = files(__package__).joinpath("interface.xml")
     write_text(paths[1], interface.read_text(encoding="utf-8"))
     return paths
 
@@ -147,7 +147,7 @@ class Figure:
     kappa: Estimate | None  # Cohen's, over all pairs of annotators
 
 
-Verdicts: TypeAlias = dict[tuple[str, int], bool]
+Verdicts: TypeAlias = dict[str, dict[int, bool]]
 """What one person said of one answer, by figure and segment."""
 
 
@@ -208,23 +208,25 @@ def _said(annotation: Annotation) -> dict[str, bool]:
     return said
 
 
+_UNSUPPORTED = (NO_LABEL, "No support / Contradictory")
+
+
 def _verdicts(data: TaskData, said: Mapping[str, bool]) -> Verdicts:
     """Return what counts of the answers of one person."""
-    verdicts: Verdicts = {}
+    verdicts: Verdicts = {name: {} for name in FIGURES}
+    # S&P counts answers of which some segment is predicted relevant and at least partially supported (C.2)
     considered = False
     for place, segment in enumerate(data["segments"]):
         for name in ("isrel", "issup"):
             question = f"{name}_{place}"
             if segment[name] != NO_LABEL and question in said:
-                verdicts[name, place] = said[question]
-        # S&P counts answers of which some segment is predicted relevant and at least partially supported (C.2)
-        unsupported = (NO_LABEL, "No support / Contradictory")
-        if segment["isrel"] == "Relevant" and segment["issup"] not in unsupported:
-            considered = True
+                verdicts[name][place] = said[question]
+        relevant = segment["isrel"] == "Relevant"
+        considered |= relevant and segment["issup"] not in _UNSUPPORTED
     if "plausible" in said:
-        verdicts["plausible", 0] = said["plausible"]
+        verdicts["plausible"][0] = said["plausible"]
         if considered and "supported" in said:
-            verdicts["s&p", 0] = said["plausible"] and said["supported"]
+            verdicts["s&p"][0] = said["plausible"] and said["supported"]
     return verdicts
 
 
@@ -235,17 +237,15 @@ def _figure(
     shares = []
     pairs: list[list[tuple[bool, bool]]] = []
     for by_person in items:
-        said = []
-        for person in sorted(by_person):
-            verdicts = by_person[person].items()
-            said.append({place: yes for place, yes in verdicts if place[0] == name})
+        said = [by_person[person][name] for person in sorted(by_person)]
         values = list(chain.from_iterable(places.values() for places in said))
         if values:
             shares.append(sum(values) / len(values))
         both = []
         for first, second in combinations(said, 2):
-            shared = first.keys() & second.keys()
-            both += [(first[place], second[place]) for place in sorted(shared)]
+            both += [
+                (first[place], second[place]) for place in first if place in second
+            ]
         if both:
             pairs.append(both)
     share = mean(shares, seed=seed)

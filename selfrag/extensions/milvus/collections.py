@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,14 +20,10 @@ from selfrag.interface import (
     EncoderCard,
     Matrix,
     Passage,
-    Ranking,
     Row,
     Template,
     UserError,
     WordAnalyzer,
-    check_choice,
-    check_int,
-    count_of,
     require,
     user_path,
     validate,
@@ -42,8 +39,7 @@ _SERVER = re.compile(
     re.ASCII,
 )
 _FILE = re.compile(r"milvus:(.+\.db)(?:/([A-Za-z_]\w{0,254}))?", re.ASCII | re.DOTALL)
-_PROPERTY, _FORMAT = "selfrag", "selfrag-milvus-1"
-KINDS = {"auto": "AUTOINDEX", "flat": "FLAT"}
+_PROPERTY, _FORMAT = "selfrag", f"selfrag-milvus-2-{ANALYZER}"
 _MOST_BYTES = 65_535  # of a text
 _BLOCK = 1024  # ids of a request
 _SENT = 256  # rows of a request: with the longest texts it stays below the 64 MB that a server takes
@@ -57,16 +53,10 @@ class CollectionCard:
     encoder: EncoderCard  # the encoder that made the vectors
     template: Template  # how passages and queries become texts
     language: str  # of the stems and stop words; empty for no search by words
-    kind: str  # of the vector index: `auto` of a server, `flat` of a file
-    analyzer: int = 1  # version of the rules that made the words; `retrieval.words.ANALYZER` in a new collection
-
-    def __post_init__(self) -> None:
-        check_choice("kind", self.kind, KINDS)
-        check_int("analyzer", self.analyzer, 1, ANALYZER)
 
     def word_analyzer(self) -> WordAnalyzer | None:
         """Return what makes terms of texts and queries; None without a search by words."""
-        return WordAnalyzer(self.language, self.analyzer) if self.language else None
+        return WordAnalyzer(self.language) if self.language else None
 
 
 class Collection:
@@ -166,7 +156,9 @@ class Collection:
                 values = json.loads(str(properties.get(_PROPERTY, "{}")))
                 is_ours = values.pop("format", None) == _FORMAT
             if not is_ours:
-                raise UserError("it was not made by selfrag index push")
+                raise UserError(
+                    "it was not made by selfrag index push, or by an older version"
+                )
             self.card = validate(CollectionCard, values, f"property {_PROPERTY}")
         except UserError as error:
             raise UserError(
@@ -177,10 +169,8 @@ class Collection:
     def create(self, encoder: EncoderCard, template: Template, language: str) -> None:
         """Make the collection if it is not there; see `CollectionCard`."""
         if not self.ask("has_collection"):
-            kind = "flat" if self.is_file else "auto"
-            card = CollectionCard(encoder, template, language, kind, ANALYZER)
             with self.told():
-                self._create(card)
+                self._create(CollectionCard(encoder, template, language))
         self.load()
         card = self.card
         if card.encoder.identity() != encoder.identity() or card.template != template:
@@ -205,11 +195,12 @@ class Collection:
             schema.add_field(name, DataType.VARCHAR, max_length=_MOST_BYTES, **settings)
 
         add_text("id", is_primary=True)
-        for name in ("title", "body", "digest"):  # a body is title, space and text
+        for name in ("title", "text", "digest"):
             add_text(name)
         schema.add_field("metadata", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=card.encoder.dim)
-        indexes.add_index("vector", metric_type="IP", index_type=KINDS[card.kind])
+        kind = "FLAT" if self.is_file else "AUTOINDEX"
+        indexes.add_index("vector", metric_type="IP", index_type=kind)
         # stems of ours, since the analyzers differ between servers and milvus-lite
         if card.language:
             standard = {"type": "standard"}
@@ -241,103 +232,83 @@ class Collection:
 
     def rank(
         self, field: str, queries: Sequence[Any], k: int, where: str
-    ) -> list[Ranking[str]]:
-        """Ids and scores of the k (at most 16,384) best passages of each query, scores falling, equal ones by id.
+    ) -> list[list[Passage]]:
+        """Return the k (at most 16,384) best passages of each query, scores falling, equal ones by id.
 
         `field` is `vector`, or `bm25` with texts of stems as queries. `where` is an expression of Milvus, or empty.
         """
         rankings = []
         with self.told():
             results = self.ask(
-                "search", list(queries), anns_field=field, limit=k, filter=where
+                "search",
+                list(queries),
+                anns_field=field,
+                limit=k,
+                filter=where,
+                output_fields=["title", "text", "metadata"],
             )
             for _, hits in zip(queries, results, strict=True):
                 ranking = []
                 for hit in hits:
+                    # milvus-lite gives BM25 a minus sign, a server does not
                     score = float(hit["distance"])
-                    if field == "bm25":
-                        # milvus-lite gives BM25 a minus sign, a server does not
-                        score = abs(score)
+                    score = abs(score) if field == "bm25" else score
                     if not math.isfinite(score):
                         raise ValueError(f"a score of {score}")
-                    ranking.append((_text(hit["id"]), score))
-                rankings.append(sorted(ranking, key=lambda pair: (-pair[1], pair[0])))
+                    columns = hit["entity"]
+                    title, text = _text(columns["title"]), _text(columns["text"])
+                    metadata = dict(columns["metadata"])
+                    identifier = _text(hit["id"])
+                    passage = Passage(identifier, text, title, score, metadata)
+                    ranking.append((-score, passage.id, passage))
+                rankings.append([passage for *_, passage in sorted(ranking)])
         return rankings
 
-    def get(self, ids: Sequence[str], *columns: str) -> dict[str, dict[str, Any]]:
-        """Return the columns of some passages by id; unknown ids are left out."""
-        rows: dict[str, dict[str, Any]] = {}
-        for block in _blocks(ids, _BLOCK):
-            for row in self.rows_where(in_list(block), *columns, limit=len(block)):
-                rows[row["id"]] = row
-        return rows
-
-    def rows_where(self, where: str, *columns: str, limit: int) -> list[dict[str, Any]]:
-        """Return id and columns of some of the passages that meet an expression of Milvus."""
-        names = ["id", *columns]
+    def metadata(self, where: str, limit: int) -> list[dict[str, Any]]:
+        """Return the metadata of some of the passages that meet an expression of Milvus."""
         with self.told():
-            rows = []
-            for row in self.ask(
-                "query", filter=where, output_fields=names, limit=limit
-            ):
-                values = {name: row[name] for name in names}
-                for name, value in values.items():
-                    values[name] = dict(value) if name == "metadata" else _text(value)
-                rows.append(values)
-        return rows
-
-    def passages(self, ids: Sequence[str]) -> dict[str, Passage]:
-        """Passages by id; unknown ids are left out."""
-        passages = {}
-        for key, row in self.get(ids, "title", "body", "metadata").items():
-            title = row["title"]
-            text = row["body"][len(title) + 1 :]
-            passages[key] = Passage(key, text, title, metadata=row["metadata"])
-        return passages
+            rows = self.ask(
+                "query", filter=where, output_fields=["metadata"], limit=limit
+            )
+            return [dict(row["metadata"]) for row in rows]
 
     def columns(self) -> list[str]:
         """Names of the metadata of the first 100 passages; Milvus keeps no list of them."""
-        rows = self.rows_where('id != ""', "metadata", limit=100)
-        return sorted({name for row in rows for name in row["metadata"]})
+        return sorted(set(chain.from_iterable(self.metadata('id != ""', 100))))
 
     def write(self, rows: Sequence[Row], vectors: Matrix) -> int:
         """Write passages, those that are there with the same content left out; returns how many were written."""
         analyzer = self.card.word_analyzer()
-        known = self.get([row.passage.id for row in rows], "digest")
+        known: dict[str, str] = {}
+        for block in _blocks([row.passage.id for row in rows], _BLOCK):
+            with self.told():
+                hits = self.ask("query", ids=list(block), output_fields=["digest"])
+                known |= {row["id"]: row["digest"] for row in hits}
         entities = []
         for row, vector in zip(rows, vectors, strict=True):
             passage, metadata = row.passage, dict(row.metadata)
-            content = [
-                passage.id,
-                passage.title,
-                passage.text,
-                sorted(metadata.items()),
-            ]
-            stated = json.dumps(content).encode()
+            columns: dict[str, Any] = {
+                "id": passage.id,
+                "title": passage.title,
+                "text": passage.text,
+                "metadata": metadata,
+            }
+            stated = json.dumps(columns, sort_keys=True).encode()
             digest = hashlib.blake2b(stated, digest_size=16).hexdigest()
-            if known.get(passage.id, {}).get("digest") == digest:
+            if known.get(passage.id) == digest:
                 continue
-            body = f"{passage.title} {passage.text}"
-            texts = {"id": passage.id, "title": passage.title, "body": body}
             if analyzer is not None:
-                texts["words"] = " ".join(analyzer.terms(body))
-            for name, text in {**texts, "metadata": json.dumps(metadata)}.items():
-                size = len(text.encode())
-                if size > _MOST_BYTES:
-                    raise UserError(
-                        f"passage {passage.id!r:.80}: its {name} has {count_of(size, 'bytes')}; Milvus holds"
-                        f" {_MOST_BYTES}; split it"
-                    )
-            further = {"metadata": metadata, "digest": digest, "vector": vector}
-            entities.append(texts | further)
-        for block in _blocks(entities, _SENT):
-            self.ask("upsert", block)
+                terms = analyzer.terms(f"{passage.title} {passage.text}")
+                columns["words"] = " ".join(terms)
+            entities.append(columns | {"digest": digest, "vector": vector})
+        for sent in _blocks(entities, _SENT):
+            self.ask("upsert", sent)
         return len(entities)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove passages; unknown ids do not matter."""
         for block in _blocks(ids, _BLOCK):
-            self.ask("delete", filter=in_list(block))
+            self.ask("delete", ids=list(block))
 
 
 def _text(value: Any) -> str:
@@ -354,10 +325,5 @@ def _blocks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def literal(value: Any) -> str:
-    """Return a value, or a list, in an expression of Milvus. Quotes, backslashes and line ends of texts are escaped."""
+    """Return a value in an expression of Milvus. Quotes, backslashes and line ends of texts are escaped."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def in_list(ids: Sequence[str]) -> str:
-    """Return an expression of Milvus: the id is one of some."""
-    return f"id in {literal(list(ids))}"

@@ -29,7 +29,6 @@ from selfrag.interface import (
     Passage,
     Progress,
     Query,
-    Ranking,
     RemoteCard,
     UserError,
     check_choice,
@@ -88,37 +87,41 @@ class MilvusRetriever(IndexRetriever):
         self, queries: Sequence[Query], rows: int, k: int
     ) -> list[tuple[list[Passage], int]]:
         depth = max(rows, FUSED_ROWS) if self._mode == "hybrid" else rows
-        ranked: list[Ranking[str]] = [[] for _ in queries]
+        rankings = []
         if self._mode != "words":
             vectors = [np.asarray(query.vector).tolist() for query in queries]
-            ranked = self._collection.rank("vector", vectors, depth, self._where)
+            rankings.append(
+                self._collection.rank("vector", vectors, depth, self._where)
+            )
         if self._analyzer is not None:
             terms = [self._analyzer.query_terms(query.text) for query in queries]
             texts = [" ".join(chain.from_iterable(words)) for words in terms]
-            by_words = self._ranked_by_words(texts, depth)
-            if self._mode == "hybrid":
-                pairs = zip(ranked, by_words, strict=True)
-                by_words = [Fusion()(*pair, rows) for pair in pairs]
-            ranked = by_words
-        ids = dict.fromkeys(key for ranking in ranked for key, _ in ranking)
-        passages = self._collection.passages(list(ids))
+            rankings.append(self._ranked_by_words(texts, depth))
         results = []
-        for ranking in ranked:
-            scored = [
-                passages[key].with_score(score)
-                for key, score in ranking
-                if key in passages
-            ]
-            results.append((different_texts(scored, k), len(ranking)))
+        for ranked in zip(*rankings, strict=True):
+            hits, others = ranked[0], ranked[-1]
+            if len(ranked) == 2:
+                hits = _fused(hits, others, rows)
+            results.append((different_texts(hits, k), len(hits)))
         return results
 
-    def _ranked_by_words(self, texts: Sequence[str], k: int) -> list[Ranking[str]]:
+    def _ranked_by_words(self, texts: Sequence[str], k: int) -> list[list[Passage]]:
         """Return the best passages by words; none for a text without one that counts."""
         wordy = list(filter(None, texts))
         if not wordy:
             return [[] for _ in texts]
         ranked = iter(self._collection.rank("bm25", wordy, k, self._where))
         return [next(ranked) if text else [] for text in texts]
+
+
+def _fused(
+    first: Sequence[Passage], second: Sequence[Passage], rows: int
+) -> list[Passage]:
+    """Return two rankings as one."""
+    by_id = {passage.id: passage for passage in (*first, *second)}
+    left = [(hit.id, hit.score or 0.0) for hit in first]
+    right = [(hit.id, hit.score or 0.0) for hit in second]
+    return [by_id[key].with_score(score) for key, score in Fusion()(left, right, rows)]
 
 
 def _expression(collection: Collection, condition: Condition) -> str:
@@ -130,12 +133,12 @@ def _expression(collection: Collection, condition: Condition) -> str:
         field = f"metadata[{literal(column)}]"
         rows = []
         if _NAME.fullmatch(column):
-            rows = collection.rows_where(f"exists {field}", "metadata", limit=1)
-        if not rows or column not in rows[0]["metadata"]:
+            rows = collection.metadata(f"exists {field}", 1)
+        if not rows or column not in rows[0]:
             raise UserError(
                 f"where: no passage in {collection.address} has a column {column!r:.80}"
             )
-        content = _kind(rows[0]["metadata"][column])
+        content = _kind(rows[0][column])
         holds_texts = content == "texts" and operator in ("=", "!=", "in")
         if not holds_texts and {_kind(value) for value in values} - {content}:
             raise UserError(
@@ -197,15 +200,8 @@ def read_card(address: str | Path) -> RemoteCard:
     collection.load()
     card = collection.card
     passages, columns = len(collection), ["id", "title", *collection.columns()]
-    return RemoteCard(
-        card.encoder,
-        passages,
-        columns,
-        card.language,
-        card.analyzer,
-        f"Milvus, {card.kind}",
-        {"passages": passages, "columns": columns, **asdict(card)},
-    )
+    values = {"passages": passages, "columns": columns, **asdict(card)}
+    return RemoteCard(card.encoder, passages, columns, card.language, "Milvus", values)
 
 
 def push_index(
