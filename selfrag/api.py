@@ -51,6 +51,12 @@ if TYPE_CHECKING:
     from selfrag.reflection.inputs import Message
     from selfrag.reflection.judge import Judge
 
+    class CallOptions(DecodingFields, total=False):
+        """Fields of `Decoding`, and how a call goes on."""
+
+        flow: Flow | str | None
+        rewrite_scope: RewriteScope
+
 
 Turns: TypeAlias = "Sequence[Mapping[str, Any] | Message]"
 CallerEvidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
@@ -206,9 +212,7 @@ class SelfRAG(OwnsEngine):
         question: str | Turns,
         *,
         evidence: Sequence[Passage] | None = None,
-        flow: Flow | str | None = None,
-        rewrite_scope: RewriteScope = "retrieval",
-        **options: Unpack[DecodingFields],
+        **options: Unpack[CallOptions],
     ) -> Answer: ...
 
     @overload
@@ -217,9 +221,7 @@ class SelfRAG(OwnsEngine):
         question: Sequence[str | Turns],
         *,
         evidence: CallerEvidence | None = None,
-        flow: Flow | str | None = None,
-        rewrite_scope: RewriteScope = "retrieval",
-        **options: Unpack[DecodingFields],
+        **options: Unpack[CallOptions],
     ) -> list[Answer]: ...
 
     def generate(
@@ -227,9 +229,7 @@ class SelfRAG(OwnsEngine):
         question: str | Turns | Sequence[str | Turns],
         *,
         evidence: CallerEvidence | None = None,
-        flow: Flow | str | None = None,
-        rewrite_scope: RewriteScope = "retrieval",
-        **options: Unpack[DecodingFields],
+        **options: Unpack[CallOptions],
     ) -> Answer | list[Answer]:
         """Answer one question or conversation, or many; many share the engine's batches.
 
@@ -238,10 +238,10 @@ class SelfRAG(OwnsEngine):
                 turn; or a list of either.
             evidence: passages to use in place of searching; for a list of questions, one list for each, or None for a
                 question that is to be searched for.
-            flow: how: a `selfrag.intrinsics.flows.Flow`, or `none`, `qr`, `ad`, `qr+ad` with the judges at hand.
-                By default a conversation of several user turns searches with a rewrite if a judge writes one.
-            rewrite_scope: what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`.
-            options: fields of `Decoding`, or `decoding=` a whole one.
+            options: fields of `Decoding`, or `decoding=` a whole one. `flow=` says how: a
+                `selfrag.intrinsics.flows.Flow`, or `none`, `qr`, `ad`, `qr+ad` with the judges at hand; by default a
+                conversation of several user turns searches with a rewrite if a judge writes one. `rewrite_scope=` says
+                what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`.
 
         Returns:
             An answer, or a list in the order of the questions. In a list a question that failed has `answer.error` set.
@@ -249,7 +249,7 @@ class SelfRAG(OwnsEngine):
         Raises:
             UserError: a wrong option, or the one question failed.
         """
-        return self._call(question, evidence, flow, rewrite_scope, options).answers()
+        return self._call(question, evidence, options).answers()
 
     @overload
     async def agenerate(  # type: ignore[overload-overlap] # a text is a sequence of texts, too
@@ -257,9 +257,7 @@ class SelfRAG(OwnsEngine):
         question: str | Turns,
         *,
         evidence: Sequence[Passage] | None = None,
-        flow: Flow | str | None = None,
-        rewrite_scope: RewriteScope = "retrieval",
-        **options: Unpack[DecodingFields],
+        **options: Unpack[CallOptions],
     ) -> Answer: ...
 
     @overload
@@ -268,9 +266,7 @@ class SelfRAG(OwnsEngine):
         question: Sequence[str | Turns],
         *,
         evidence: CallerEvidence | None = None,
-        flow: Flow | str | None = None,
-        rewrite_scope: RewriteScope = "retrieval",
-        **options: Unpack[DecodingFields],
+        **options: Unpack[CallOptions],
     ) -> list[Answer]: ...
 
     async def agenerate(
@@ -278,14 +274,10 @@ class SelfRAG(OwnsEngine):
         question: str | Turns | Sequence[str | Turns],
         *,
         evidence: CallerEvidence | None = None,
-        flow: Flow | str | None = None,
-        rewrite_scope: RewriteScope = "retrieval",
-        **options: Unpack[DecodingFields],
+        **options: Unpack[CallOptions],
     ) -> Answer | list[Answer]:
         """`generate` for an event loop, which is free meanwhile. Cancelling aborts what is still running."""
-        return await self._call(
-            question, evidence, flow, rewrite_scope, options
-        ).answers_async()
+        return await self._call(question, evidence, options).answers_async()
 
     def choose(
         self,
@@ -328,31 +320,23 @@ class SelfRAG(OwnsEngine):
         question: str | Turns,
         *,
         evidence: Sequence[Passage] | None = None,
-        flow: Flow | str | None = None,
-        rewrite_scope: RewriteScope = "retrieval",
-        **options: Unpack[DecodingFields],
+        **options: Unpack[CallOptions],
     ) -> Iterator[Segment | Answer]:
         """Segments as soon as they are final, then the answer. Leaving early aborts what is still running.
 
         The answer counts: stages of a flow after the writing may change it.
         """
-        return self._call(
-            _single_question(question), evidence, flow, rewrite_scope, options
-        ).pieces()
+        return self._call(_single_question(question), evidence, options).pieces()
 
     def astream(
         self,
         question: str | Turns,
         *,
         evidence: Sequence[Passage] | None = None,
-        flow: Flow | str | None = None,
-        rewrite_scope: RewriteScope = "retrieval",
-        **options: Unpack[DecodingFields],
+        **options: Unpack[CallOptions],
     ) -> AsyncGenerator[Segment | Answer, None]:
         """`stream` for an event loop, which is free meanwhile. Leaving early aborts what is still running."""
-        return self._call(
-            _single_question(question), evidence, flow, rewrite_scope, options
-        ).pieces_async()
+        return self._call(_single_question(question), evidence, options).pieces_async()
 
     def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
         """Return up to `k` passages for each query, best first; the search is shared with questions that run.
@@ -439,12 +423,13 @@ class SelfRAG(OwnsEngine):
         self,
         question: Any,
         evidence: Any,
-        flow: Flow | str | None,
-        scope: RewriteScope,
         options: Mapping[str, Any],
     ) -> Call:
         """Return the call of one question or conversation, or of many."""
-        policy = self._policy(options)
+        fields = dict(options)
+        flow = fields.pop("flow", None)
+        scope = fields.pop("rewrite_scope", "retrieval")
+        policy = self._policy(fields)
         single = isinstance(question, str) or _is_conversation(question)
         if not single and not isinstance(question, Sequence):
             raise UserError(

@@ -1,7 +1,7 @@
 """Vectors that others encoded, as they are published: shards of Contriever, `.npy` and Parquet.
 
 A shard is a pickled pair of ids and an array. It is read without running what it names: only the parts of an array are
-known, and the numbers stay in the file.
+known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,106 +36,26 @@ VectorBlocks: TypeAlias = Iterator[tuple[PassageIds | None, NDArray[Any]]]
 """Vectors [n, d] with their ids, where a file has ids."""
 
 
-class _Span(NamedTuple):
-    """Bytes that stay in a file."""
-
-    offset: int
-    length: int
-
-
-class _Type:
-    """A number format in a pickle."""
-
-    def __init__(self, name: object, *_: object) -> None:
-        self.name, self.order = str(name), "<"
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.order = str(state[1])
-
-    def numpy_dtype(self) -> np.dtype[Any]:
-        """Return the format, which is one of floats."""
-        if (
-            self.name.lstrip("<>=|") not in ("f2", "f4", "f8")
-            or self.order not in "<>=|"
-        ):
-            raise pickle.UnpicklingError(
-                f"numbers of the format {self.name[:20]!r}; only floats can be read"
-            )
-        return np.dtype(self.name.lstrip("<>=|")).newbyteorder(
-            ">" if self.order == ">" or self.name[0] == ">" else "<"
-        )
-
-
-class _Array:
-    """An array in a pickle."""
-
-    def __init__(self, *_: object) -> None:
-        self.state: tuple[Any, ...] = ()
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, self.shape, self.dtype, self.fortran, self.data = state
-
-
-def _from_buffer(data: object, dtype: object, shape: object, order: object) -> _Array:
-    array = _Array()
-    array.__setstate__((1, shape, dtype, order == "F", data))
-    return array
-
-
 _KNOWN: dict[tuple[str, str], Any] = {
-    ("multiarray", "_reconstruct"): _Array,
-    ("numeric", "_frombuffer"): _from_buffer,
-    ("numpy", "ndarray"): "ndarray",
-    ("numpy", "dtype"): _Type,
+    ("multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numeric", "_frombuffer"): np.empty(0).__reduce_ex__(5)[0],
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
 }
 """What a shard may name, by the last part of the module."""
 
 
-_Unpickler: Any = pickle._Unpickler
-"""The reader of the standard library that is written in Python: its steps can be replaced."""
-
-
-class _Reader(_Unpickler):  # type: ignore[misc]
-    """Reads the pickle of a shard; long runs of bytes are skipped and stay in the file."""
-
-    dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
-
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(file)
-        self._source = file
+class _Reader(pickle.Unpickler):
+    """Reads the pickle of a shard."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what a name stands for; nothing is imported."""
-        root, _, last = module.rpartition(".")
-        if (known := _KNOWN.get((last, name))) is not None and (root or module).split(
-            "."
-        )[0] == "numpy":
-            return known
-        raise pickle.UnpicklingError(
-            f"it names {module[:60]}.{name[:60]}, which no array needs"
-        )
-
-    def _bytes(self, width: int) -> None:
-        length = int.from_bytes(self.read(width), "little")
-        # numbers of a short array are inside a frame
-        frame = self._unframer.current_frame
-        if length < BLOCK or (
-            frame is not None and frame.tell() < len(frame.getbuffer())
-        ):
-            self.append(self.read(length))
-            return
-        self._unframer.current_frame = None
-        self.append(_Span(self._source.tell(), length))
-        self._source.seek(length, 1)
-
-    def _short(self) -> None:
-        self._bytes(4)
-
-    def _long(self) -> None:
-        self._bytes(8)
-
-    dispatch[pickle.BINBYTES[0]] = _short
-    dispatch[pickle.BINBYTES8[0]] = dispatch[pickle.BYTEARRAY8[0]] = _long
+        known = _KNOWN.get((module.rpartition(".")[2], name))
+        if known is None or module.partition(".")[0] != "numpy":
+            raise pickle.UnpicklingError(
+                f"it names {module[:60]}.{name[:60]}, which no array needs"
+            )
+        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,34 +72,17 @@ class _Source:
 def _shard(path: Path) -> _Source:
     with path.open("rb") as file:
         try:
-            ids, array = _Reader(file).load()
-            shape, dtype = tuple(array.shape), array.dtype.numpy_dtype()
-            if (
-                not isinstance(ids, list)
-                or array.fortran
-                or len(shape) != 2
-                or len(ids) != shape[0]
-            ):
+            ids, matrix = _Reader(file).load()
+            is_matrix = matrix.ndim == 2 and matrix.dtype.kind == "f"
+            if not is_matrix or not isinstance(ids, list) or len(ids) != len(matrix):
                 raise pickle.UnpicklingError(
-                    "it holds no pair of ids and a matrix with a row for each"
+                    "it holds no pair of ids and a matrix of floats with a row for each"
                 )
-            if isinstance(array.data, _Span):
-                size = array.data.length
-                if (
-                    size != dtype.itemsize * shape[0] * shape[1]
-                    or path.stat().st_size < file.tell()
-                ):
-                    raise pickle.UnpicklingError("it ends early")
-                matrix: NDArray[Any] = np.memmap(
-                    path, dtype, "r", array.data.offset, shape
-                )
-            else:
-                matrix = np.frombuffer(array.data, dtype).reshape(shape)
         except Exception as error:  # whatever a damaged file makes of the reader
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise UserError(f"{path}: no shard of ids and vectors: {reason}") from error
     names = [str(key) for key in ids]
-    return _Source(path, shape[0], shape[1], lambda start: _cut(names, matrix, start))
+    return _Source(path, len(matrix), matrix.shape[1], partial(_cut, names, matrix))
 
 
 def _cut(ids: PassageIds | None, matrix: NDArray[Any], start: int) -> VectorBlocks:
@@ -197,9 +100,7 @@ def _npy(path: Path) -> _Source:
         raise UserError(
             f"{path}: holds {matrix.dtype} {matrix.shape}, not a matrix of floats"
         )
-    return _Source(
-        path, matrix.shape[0], matrix.shape[1], lambda start: _cut(None, matrix, start)
-    )
+    return _Source(path, len(matrix), matrix.shape[1], partial(_cut, None, matrix))
 
 
 def _parquet(path: Path) -> _Source:
