@@ -19,14 +19,8 @@ from selfrag.common.reading import unpacked_limit
 _TEXTS = ("id", "_id", "title", "text")
 _MAX_COLUMNS = 1000  # each takes memory of its own
 _BATCH_ROWS = 1024
-_DELTA_ROWS = 8  # of a batch, where long values can take a few bytes each
-_DELTA = "DELTA_BYTE_ARRAY"  # states a value by what it shares with the one before; Arrow makes no dictionary of it
-# of a column in a group of rows; a dictionary of a larger one would take much memory
-_DICTIONARY_BYTES = 1 << 24
-# of text in a batch of a column without a dictionary, as the file states it; and of a row
-_BATCH_BYTES = 1 << 26
-_PART_BYTES = 1 << 21  # of text that is sent at once, unless a single row has more
-_NUMBER_BYTES = 8
+_BATCH_BYTES = 1 << 26  # of a batch, as the file states it; and of a row
+_PART_BYTES = 1 << 21  # that are sent at once, unless a single row has more
 # with a small one a column is read page by page; without one, as a whole
 _BUFFER = 1 << 16
 _VECTOR_ROWS = 1_024  # vectors of a block
@@ -75,59 +69,49 @@ def _line(error: Exception) -> str:
 def _row_messages(path: Path, metadata: Any, schema: Any) -> Iterator[_Message]:
     """Yield the names of the columns, then columns of some rows.
 
-    A value that is repeated takes next to no room in the file. So text is read as dictionaries or a few rows at a
-    time, and the size of each row is known before its text is made.
+    A value that is repeated takes next to no room in the file; what takes too much in memory ends this process.
     """
     yield {"names": list(schema.names)}, b""
     columns = _wanted_columns(path, schema)
     most = unpacked_limit(path.stat().st_size)
     bomb = f"it unpacks to more than {most >> 20} MiB, far beyond its size; write it as jsonl if that is right"
-    if (
-        sum(column.total_uncompressed_size for column in _chunks(metadata, columns))
-        > most
-    ):
+    stated = _stated_bytes(metadata, columns)
+    if stated > most:
         raise UserError(f"{path}: {bomb}")
-    plain_names, batch_rows = _plain_columns(metadata, columns)
-    texts = [
-        name
-        for name in columns
-        if _is_text(schema.field(name).type) and name not in plain_names
-    ]
+    rows = _BATCH_BYTES * metadata.num_rows // max(1, stated)
+    rows = min(_BATCH_ROWS, max(1, rows))
     number = total = 0
-    with parquet.ParquetFile(
-        path, metadata=metadata, read_dictionary=texts, buffer_size=_BUFFER
-    ) as file:
-        for batch in file.iter_batches(
-            batch_size=batch_rows, columns=columns, use_threads=False
-        ):
-            sizes = _row_bytes(batch)
-            total += int(sizes.sum())
-            if total > most:
-                raise UserError(f"{path}: after row {number}: {bomb}")
-            for start, end in _small_parts(path, sizes, number):
-                part = batch.slice(start, end - start)
-                values = {
-                    name: _values(part.column(name)) for name in batch.schema.names
-                }
-                yield {"columns": values, "count": end - start}, b""
-            number += len(batch)
+    with parquet.ParquetFile(path, metadata=metadata, buffer_size=_BUFFER) as file:
+        for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+            for part in _small_parts(_decoded(batch)):
+                total += part.nbytes
+                if total > most:
+                    raise UserError(f"{path}: after row {number}: {bomb}")
+                number += len(part)
+                if part.nbytes > _BATCH_BYTES:
+                    raise UserError(
+                        f"{path}:{number}: a row of more than {_BATCH_BYTES >> 20} MiB; cut it"
+                    )
+                yield {"columns": part.to_pydict(), "count": len(part)}, b""
 
 
-def _plain_columns(metadata: Any, columns: Sequence[str]) -> tuple[set[str], int]:
-    """Return the columns that are not read as dictionaries, and how many rows of them are read at once."""
-    plain_names: set[str] = set()
-    batch_rows = _BATCH_ROWS
-    for column in _chunks(metadata, columns):
-        size = column.total_uncompressed_size
-        if _DELTA in column.encodings:
-            batch_rows = min(batch_rows, _DELTA_ROWS)
-            plain_names.add(column.path_in_schema)
-        elif size > _DICTIONARY_BYTES:
-            batch_rows = min(
-                batch_rows, max(1, _BATCH_BYTES * column.num_values // size)
-            )
-            plain_names.add(column.path_in_schema)
-    return plain_names, batch_rows
+def _decoded(batch: Any) -> Any:
+    """Return a batch whose columns are no dictionaries."""
+    columns = []
+    for column in batch.columns:
+        is_packed = types.is_dictionary(column.type)
+        columns.append(column.dictionary_decode() if is_packed else column)
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _small_parts(batch: Any) -> Iterator[Any]:
+    """Yield a batch in parts of bounded size, or of one row."""
+    if len(batch) < 2 or batch.nbytes <= _PART_BYTES:
+        yield batch
+        return
+    half = len(batch) // 2
+    yield from _small_parts(batch.slice(0, half))
+    yield from _small_parts(batch.slice(half))
 
 
 def _wanted_columns(path: Path, schema: Any) -> list[str]:
@@ -154,68 +138,25 @@ def _value_type(kind: Any) -> Any:
     return kind.value_type if types.is_dictionary(kind) else kind
 
 
-def _is_text(kind: Any) -> bool:
-    kind = _value_type(kind)
-    return any(
-        test(kind)
-        for test in (types.is_string, types.is_large_string, types.is_string_view)
-    )
+_COLUMN_TYPES = (
+    *(types.is_string, types.is_large_string, types.is_string_view),
+    *(types.is_integer, types.is_floating, types.is_boolean),
+)
 
 
 def _is_column(kind: Any) -> bool:
-    return _is_text(kind) or any(
-        test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean)
-    )
+    return any(test(kind) for test in _COLUMN_TYPES)
 
 
-def _chunks(metadata: Any, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield what a file states of the wanted columns, in each of its groups of rows."""
-    included = set(columns)
+def _stated_bytes(metadata: Any, columns: Sequence[str]) -> int:
+    """Return the unpacked size of the wanted columns, as the file states it."""
+    size = 0
     for group_number in range(metadata.num_row_groups):
         group = metadata.row_group(group_number)
-        for column_number in range(group.num_columns):
-            column = group.column(column_number)
-            if column.path_in_schema in included:
-                yield column
-
-
-def _row_bytes(batch: Any) -> NDArray[np.int64]:
-    """Return the bytes of the values of each row [n]."""
-    sizes = np.zeros(len(batch), np.int64)
-    for column in batch.columns:
-        if not _is_text(column.type):
-            sizes += _NUMBER_BYTES
-            continue
-        if types.is_dictionary(column.type):
-            lengths = compute.binary_length(column.dictionary).take(column.indices)
-        else:
-            lengths = compute.binary_length(column)
-        sizes += lengths.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    return sizes
-
-
-def _small_parts(
-    path: Path, sizes: NDArray[np.int64], number: int
-) -> Iterator[tuple[int, int]]:
-    """Yield ranges of the rows of a batch, each of bounded size; `number` rows come before the batch."""
-    start = size = 0
-    for row, row_size in enumerate(sizes.tolist()):
-        if row_size > _BATCH_BYTES:
-            raise UserError(
-                f"{path}:{number + row + 1}: a row of more than {_BATCH_BYTES >> 20} MiB; cut it"
-            )
-        if row > start and size + row_size > _PART_BYTES:
-            yield start, row
-            start, size = row, 0
-        size += row_size
-    yield start, len(sizes)
-
-
-def _values(column: Any) -> list[Any]:
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    values: list[Any] = column.to_pylist()
-    return values
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in columns:
+                size += column.total_uncompressed_size
+    return size
 
 
 def _vector_messages(

@@ -6,11 +6,9 @@ A command that is annotated to return a `CommandResult` has the option `--json`,
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -83,19 +81,14 @@ def to_json(value: Any) -> str:
 
 def to_plain(value: Any) -> Any:
     """Return a value as JSON has it; a number that is not finite becomes null."""
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, Path):
-        return str(value)
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=_fallback)
+
+
+def _fallback(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): to_plain(part) for key, part in value.items()}
-    if isinstance(value, Sequence | Set):
-        return [to_plain(part) for part in value]
-    if is_dataclass(value):
-        names = [field.name for field in fields(value)]
-        return {name: to_plain(getattr(value, name)) for name in names}
+        return dict(value)
     if hasattr(value, "tolist"):  # NumPy
-        return to_plain(value.tolist())
+        return value.tolist()
     raise TypeError(f"{type(value).__name__} is no value of JSON")
