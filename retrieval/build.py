@@ -38,6 +38,7 @@ from retrieval.index import (
     IndexSegment,
     absolute,
     building_directory,
+    check_analyzer,
     check_sums,
     encoder_of,
     load_manifest,
@@ -535,6 +536,8 @@ def publish_change(
         removed: rows that are removed afterwards, bool [rows]; None removes none.
         records: of the files of all passages; None leaves the table of files as it is.
     """
+    if corpus is not None:
+        check_analyzer(target, manifest)
     number = manifest.generation + 1
     old: list[str | None] = []
     new: list[str] = []
@@ -554,12 +557,7 @@ def publish_change(
                 older = target / str(manifest.part(WORDS))
                 added = Corpus.open(target / name / CORPUS)
                 add_words(
-                    target / words,
-                    added,
-                    manifest.rows,
-                    manifest.language,
-                    older,
-                    manifest.analyzer,
+                    target / words, added, manifest.rows, manifest.language, older
                 )
                 old.append(manifest.part(WORDS))
                 new.append(words)

@@ -277,10 +277,12 @@ def open_index(
         if mode is not None or not _is_none(encoder):
             require_vectors(path, manifest)
         mode = "words"
-    if mode in ("words", "hybrid") and parts.words is None:
+    if mode in ("words", "hybrid") and not manifest.language:
         raise UserError(
             f"index {path} has no words; add them with: selfrag index compact {path} --language auto"
         )
+    if mode != "dense":
+        check_analyzer(path, manifest)
     retriever: LocalRetriever
     words = None if parts.words is None else WordRetriever(parts.corpus, parts.words)
     if mode == "words" and words is not None:
@@ -376,14 +378,13 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
 def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
     if not manifest.language:
         return None
-    from retrieval.words import WordIndex
+    from retrieval.words import ANALYZER, WordIndex
+
+    if manifest.analyzer != ANALYZER:
+        return None  # `check_analyzer` says it where they are needed
 
     name = manifest.part(WORDS)
-    words = (
-        WordIndex(path / str(name), manifest.language, manifest.analyzer)
-        if name
-        else None
-    )
+    words = WordIndex(path / str(name), manifest.language) if name else None
     if words is None or len(words) != manifest.rows:
         raise damaged(
             "index",
@@ -391,6 +392,18 @@ def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
             f"its word index does not hold {count_of(manifest.rows, 'passages')}",
         )
     return words
+
+
+def check_analyzer(path: Path, manifest: IndexManifest) -> None:
+    """Raise UserError if the words of an index were made by older rules."""
+    if not manifest.language:
+        return
+    from retrieval.words import ANALYZER
+
+    if manifest.analyzer != ANALYZER:
+        raise UserError(
+            f"the words of index {path} were made by an older version; renew them with: selfrag index compact {path}"
+        )
 
 
 def check_sums(path: Path, manifest: IndexManifest, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from retrieval.passage import Passage
-from retrieval.words import ANALYZER, WordAnalyzer, _link, _schema
+from retrieval.words import WordAnalyzer, _link, _schema
 
 _HEAP = 64_000_000  # bytes that are collected before a piece of the index is written
 
@@ -20,7 +20,6 @@ def add_words(
     first: int,
     language: str,
     older: Path | None = None,
-    version: int = ANALYZER,
 ) -> None:
     """Write an index of words, or one with more passages than an `older` one, which stays as it is.
 
@@ -32,7 +31,6 @@ def add_words(
         first: row of the first passage.
         language: of the stems and stop words.
         older: the index that the passages are added to.
-        version: of the analyzer; that of the older index.
     """
     import tantivy
 
@@ -41,7 +39,7 @@ def add_words(
     for file in older.iterdir() if older is not None else ():
         if not file.name.endswith(".lock"):
             _link(file, folder / file.name)
-    analyzer = WordAnalyzer(language, version)
+    analyzer = WordAnalyzer(language)
     index = tantivy.Index(_schema(tantivy), path=str(folder), reuse=True)
     index.register_tokenizer("words", analyzer.tokenizer)
     writer = index.writer(heap_size=_HEAP, num_threads=1)

@@ -87,8 +87,7 @@ _COMPOUNDING_NAMES = "danish dutch estonian finnish german hungarian norwegian s
 COMPOUNDING = frozenset(_COMPOUNDING_NAMES.split())
 """Languages that write compounds as one word."""
 ANALYZER = 3
-"""The present rules that make terms of a text. Indexes of version 1 know the letters of their language only. Those of
-version 2 hold no stop words, no symbols such as emoji, no hyphenated word as one, and no ends of compounds."""
+"""The version of the rules that make terms of a text. Words of an older one are made anew before they are searched."""
 # tantivy has none for them
 _WITHOUT_STOP_WORDS = frozenset(["arabic", "greek", "romanian", "tamil", "turkish"])
 _LONGEST_WORD = 100
@@ -117,35 +116,28 @@ class WordAnalyzer:
 
     Args:
         language: name or code of a language, whose stems and stop words are used.
-        version: `ANALYZER`, or that of an older index.
 
     Raises:
         UserError: no such language.
     """
 
-    def __init__(self, language: str, version: int = ANALYZER) -> None:
+    def __init__(self, language: str) -> None:
         import tantivy
 
         self.language = language_name(language)
-        self.version = version
         stemmer = stemmer_name(self.language)
         tokenizer = tantivy.Tokenizer.whitespace()
         filters = [tantivy.Filter.remove_long(_LONGEST_WORD)]
-        if version == 1:  # later versions have lower case before
-            tokenizer = tantivy.Tokenizer.simple()
-            filters.append(tantivy.Filter.lowercase())
         stems = [] if stemmer is None else [tantivy.Filter.stemmer(stemmer)]
         without_stop_words = filters
         if stemmer is not None and stemmer not in _WITHOUT_STOP_WORDS:
             without_stop_words = [*filters, tantivy.Filter.stopword(stemmer)]
         self._query_tokenizer = _analyzer_of(tokenizer, [*without_stop_words, *stems])
-        self.tokenizer = self._query_tokenizer
+        self.tokenizer = _analyzer_of(tokenizer, [*filters, *stems])
         """Makes terms of what `prepare` returns."""
-        if version >= 3:
-            self.tokenizer = _analyzer_of(tokenizer, [*filters, *stems])
         self.compounds: Compounds | None = None
         """What finds compounds, in an index of a language that has them."""
-        if version >= 3 and self.language in COMPOUNDING:
+        if self.language in COMPOUNDING:
             from retrieval.compounds import Compounds
 
             self.compounds = Compounds(self.tokenizer, _LONGEST_WORD)
@@ -153,8 +145,6 @@ class WordAnalyzer:
 
     def prepare(self, text: str) -> str:
         """Return the words of a text with spaces between them, in all their forms, ready for `tokenizer`."""
-        if self.version == 1:
-            return text
         spaced = self._spaced(text)
         german = self.language == "german"
         if german or not spaced.isascii():
@@ -181,13 +171,13 @@ class WordAnalyzer:
         """
         query = replace_surrogates(query)
         words = self._query_words(query, self._query_tokenizer)
-        if not any(words) and self.version >= 3:
+        if not any(words):
             words = self._query_words(query, self.tokenizer)
         return list(dict.fromkeys(filter(None, words)))[:_MOST_WORDS]
 
     def _query_words(self, query: str, tokenizer: Any) -> list[tuple[str, ...]]:
-        spaced = query if self.version == 1 else self._spaced(query)
-        if self.version == 1 or (spaced.isascii() and self.language != "german"):
+        spaced = self._spaced(query)
+        if spaced.isascii() and self.language != "german":
             words: list[tuple[str, ...]] = [
                 (term,) for term in tokenizer.analyze(spaced)
             ]
@@ -197,7 +187,7 @@ class WordAnalyzer:
                 for word in spaced.split()
                 for term in word_terms(word, singles=False)
             ]
-        if self.version >= 3 and _DIGIT.search(spaced):
+        if _DIGIT.search(spaced):
             words += [(form,) for form in self._number_forms(spaced.split())]
         return words
 
@@ -213,14 +203,8 @@ class WordAnalyzer:
 
     def notice(self, query: str) -> str:
         """Return why a search by words cannot find what a query asks for, in one line, or an empty text."""
-        if self.version == 1 and not query.isascii():
-            return (
-                f"the words of this index were made by an older version, for {self.language} only; renew them with: "
-                "selfrag index compact DIR"
-            )
         if not self.query_terms(query):
-            ignored = "signs do" if self.version >= 3 else "stop words and signs do"
-            return f"the query has no word to search for: {ignored} not count"
+            return "the query has no word to search for: signs do not count"
         return ""
 
     def content_words(self, query: str) -> list[str]:
@@ -236,8 +220,6 @@ class WordAnalyzer:
     def _spaced(self, text: str) -> str:
         if self.language == "turkish":
             text = text.translate(_TURKISH_I)
-        if self.version < 3:
-            return spaced_words(text)
         together = written_together(text)
         if together:
             text = f"{text} {together}"
@@ -278,17 +260,16 @@ class WordIndex:
     Args:
         folder: of `add_words`.
         language: that it was made with.
-        version: of the analyzer that it was made with.
 
     Raises:
         UserError: the folder holds no such index.
     """
 
-    def __init__(self, folder: Path, language: str, version: int = ANALYZER) -> None:
+    def __init__(self, folder: Path, language: str) -> None:
         import tantivy
 
         self._folder = folder
-        self.analyzer = WordAnalyzer(language, version)
+        self.analyzer = WordAnalyzer(language)
         self._schema = _schema(tantivy)
         try:
             _check_sums(folder)
