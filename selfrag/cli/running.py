@@ -400,12 +400,15 @@ def make_program(
             ),
         ] = None,
         log_level: Annotated[
-            Literal["error", "warning", "info", "debug"],
-            typer.Option(help="Least level of log lines on stderr."),
-        ] = "warning",
+            Literal["error", "warning", "info", "debug"] | None,
+            typer.Option(
+                help="Least level of log lines on stderr.", show_default="warning"
+            ),
+        ] = None,
     ) -> None:
         ctx.meta[_CONFIG] = _checked("config", config)
-        _set_log_level(ctx, log_level)
+        if log_level is not None:
+            _set_log_level(ctx, log_level)
 
     return program
 
