@@ -66,6 +66,7 @@ from selfrag.cli.fields import FieldValues as FieldValues
 from selfrag.cli.options import DataFolder as DataFolder
 from selfrag.cli.options import EngineChoice as EngineChoice
 from selfrag.cli.options import engine_options as engine_options
+from selfrag.cli.options import load_quickly as load_quickly
 from selfrag.cli.options import quiet as quiet
 from selfrag.cli.options import show_markdown as show_markdown
 from selfrag.cli.results import CommandResult as CommandResult
@@ -269,5 +270,8 @@ from selfrag.serving.citations import Writer as Writer
 from selfrag.serving.citations import document_metadata as document_metadata
 from selfrag.serving.citations import selfrag_object as selfrag_object
 from selfrag.serving.citations import url_of as url_of
+from selfrag.serving.listening import serve_guarded as serve_guarded
+from selfrag.serving.service import Service as Service
+from selfrag.serving.settings import ListenSettings as ListenSettings
 from selfrag.tokenization import HFTextCodec as HFTextCodec
 from selfrag.tokenization import TextCodec as TextCodec

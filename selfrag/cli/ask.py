@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from selfrag.cli import options
-from selfrag.cli.options import EngineChoice, quick_engine
+from selfrag.cli.options import EngineChoice
 from selfrag.cli.results import CommandResult, print_result
 from selfrag.cli.running import Replaced, is_quiet
 from selfrag.common.errors import UserError
@@ -47,7 +47,6 @@ def ask(
     question_or_turns, evidence = _read_question(question, conversation)
     if trace is not None:
         trace = _check_trace(trace)
-    options.say_loading(model, index)
     settings = options.with_changes(policy_options, policy_set)
     if policy in names(options.FORMATS):
         if flow is not None or not isinstance(question_or_turns, str):
@@ -60,7 +59,7 @@ def ask(
     else:
         decoding = options.decoding(policy, settings)
         judges = options.judge_names(model, decoding, flow, load_judge or ())
-        with options.load(model, index, quick_engine(engine, model), judges) as rag:
+        with options.load_quickly(model, index, engine, judges) as rag:
             answer = rag.generate(
                 question_or_turns, evidence=evidence, flow=flow, decoding=decoding
             )

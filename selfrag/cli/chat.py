@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from selfrag.cli import options
-from selfrag.cli.options import EngineChoice, quick_engine
+from selfrag.cli.options import EngineChoice
 from selfrag.common.errors import UserError, count_of
 from selfrag.common.untrusted import replace_surrogates
 
@@ -22,7 +22,6 @@ def chat(
     policy_options: options.PolicyOptions,
 ) -> None:
     """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
-    options.say_loading(model, index)
     from rich.console import Console
 
     from selfrag.render import spoken, terminal_answer, terminal_text
@@ -32,7 +31,7 @@ def chat(
     judges = options.judge_names(model, decoding, flow)
     console = Console()
     conversation: list[Mapping[str, str]] = []
-    with options.load(model, index, quick_engine(engine, model), judges) as rag:
+    with options.load_quickly(model, index, engine, judges) as rag:
         for line in _lines():
             conversation.append({"role": "user", "content": line})
             turns = rag.recent_turns(conversation, decoding)

@@ -167,21 +167,11 @@ def engine_options(engine: FieldValues) -> tuple[str | None, dict[str, Any]]:
     return engine.get("name"), settings
 
 
-def quick_engine(engine: FieldValues, model: str) -> FieldValues:
-    """Return the options of an engine for one question: without a name and without a GPU, what starts soonest."""
-    from selfrag.engines import gpu_engine, local_engine
-    from selfrag.loading import model_address
-
-    if model_address(model) is not None:
-        return engine
-    return {"name": gpu_engine() or local_engine()} | engine
-
-
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
 
 
-def say_loading(model: str, index: str | None) -> None:
+def _say_loading(model: str, index: str | None) -> None:
     """Say on the error stream what is loaded, before anything takes long."""
     what = f"{model} with {index}"
     if index is None:  # the demo model brings its own
@@ -193,6 +183,7 @@ def load(
     model: str, index: str | None, engine: FieldValues, judges: Sequence[str] = ()
 ) -> SelfRAG:
     """Return a loaded `SelfRAG`: model, index and engine by name, and the judges that take part."""
+    _say_loading(model, index)
     name, settings = engine_options(engine)
     quiet(name)
     from selfrag.api import SelfRAG
@@ -200,6 +191,18 @@ def load(
     return SelfRAG.from_pretrained(
         model, retriever=index, engine=name, judges=judges, **settings
     )
+
+
+def load_quickly(
+    model: str, index: str | None, engine: FieldValues, judges: Sequence[str] = ()
+) -> SelfRAG:
+    """Return what `load` does for a few questions: without an engine's name and a GPU, in what starts soonest."""
+    from selfrag.engines import gpu_engine, local_engine
+    from selfrag.loading import model_address
+
+    if model_address(model) is None:
+        engine = {"name": gpu_engine() or local_engine()} | engine
+    return load(model, index, engine, judges)
 
 
 def load_format(
@@ -210,6 +213,7 @@ def load_format(
     decoding: Mapping[str, Any],
 ) -> Any:
     """Load a model of another format by the name of its entry point; it refuses settings that it does not have."""
+    _say_loading(model, index)
     quiet()
     engine_name, settings = engine_options(engine)
     return load_registered(FORMATS, name)(

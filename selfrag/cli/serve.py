@@ -88,7 +88,6 @@ def serve(
         skip_unreadable: with --watch: go on past files that cannot be read
         keep: SQLite file for answers and traces; in memory by default
     """
-    options.say_loading(model, index)
     from selfrag.serving.app import Served, run_on_ray
     from selfrag.serving.listening import access_of, address_of, listen, run_server
 

@@ -6,11 +6,13 @@ import logging
 import re
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
+from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp
 
 from selfrag.common.errors import UserError
@@ -20,7 +22,7 @@ from selfrag.serving.connections import (
     ConnectionLimits,
     limited_connections,
 )
-from selfrag.serving.guard import Access
+from selfrag.serving.guard import Access, Guard, RequestLimits
 from selfrag.serving.settings import ListenSettings
 
 _SHORTEST = 16
@@ -89,6 +91,30 @@ def run_server(app: ASGIApp, listener: socket.socket, settings: ListenSettings) 
         server_header=False,
     )
     uvicorn.Server(config).run(sockets=[listener])
+
+
+def guarded(app: ASGIApp, access: Access) -> ASGIApp:
+    """Return an application behind what every request of a server passes."""
+    counter = Counter(
+        "selfrag_requests",
+        "Requests",
+        ["route", "status"],
+        registry=CollectorRegistry(),
+    )
+    return Guard(app, access, RequestLimits(), counter)
+
+
+def serve_guarded(
+    make: Callable[[], ASGIApp], settings: ListenSettings, what: str, path: str
+) -> None:
+    """Serve an application behind the guard until a signal ends it; it is made when the socket listens."""
+    access = access_of(settings)
+    with listen(settings) as listener:
+        app = guarded(make(), access)
+        address = address_of(listener, settings.host)
+        sys.stdout.write(f"serving {what} at {address}{path}\n")
+        sys.stdout.flush()
+        run_server(app, listener, settings)
 
 
 def _raise_open_files() -> int:

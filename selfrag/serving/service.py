@@ -349,6 +349,18 @@ class Service(ServiceSettings):
         )
         return self._pieces(rag, stream, streamed)
 
+    async def answer(self, question: str, decoding: Decoding) -> Answer:
+        """Return the whole answer to a question, which has a place in the queue."""
+        question_served = ServedQuestion(
+            question, decoding, None, None, "retrieval", "brackets", False
+        )
+        with self.admit():
+            async with aclosing(self.begin(question_served)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Answer):
+                        return piece
+        raise RuntimeError("the pieces of an answer ended without it")
+
     async def _pieces(
         self,
         rag: Answering,

@@ -13,7 +13,6 @@ import pytest
 import typer
 from full_disk import LIMITED
 
-from selfrag.cli import options
 from selfrag.cli.main import main
 from selfrag.cli.running import run as run_command
 from selfrag.common.errors import UserError
@@ -69,7 +68,7 @@ def test_what_is_loaded_is_said_first_and_quiet_silences_it(monkeypatch, capsys)
     def stop(*_, **__):
         raise UserError("stopped")
 
-    monkeypatch.setattr(options, "decoding", stop)
+    monkeypatch.setattr("selfrag.api.SelfRAG.from_pretrained", stop)
     for command in (["ask", "Who?"], ["chat"], ["serve", "--port", "0"]):
         assert main(command) == 2
         assert capsys.readouterr().err == "loading demo ..\nselfrag: stopped\n"

@@ -9,11 +9,12 @@ import typer
 from json_files import parse_table
 
 from selfrag import engines
+from selfrag.cli import options
 from selfrag.cli.options import (
     EngineChoice,
     EngineOptions,
     engine_options,
-    quick_engine,
+    load_quickly,
 )
 from selfrag.cli.running import loaded_command, make_program, run
 from selfrag.cli.settings_file import REPEATED, SHARED
@@ -193,8 +194,10 @@ def test_options_of_an_engine_become_fields_of_its_configuration(monkeypatch):
     for gpu, name in ((None, "transformers"), ("vllm", "vllm")):
         monkeypatch.setattr(engines, "gpu_engine", lambda gpu=gpu: gpu)
         quick = {"name": name, "settings": ["a=1"]}
-        assert quick_engine({"settings": ["a=1"]}, "demo") == quick
-        assert quick_engine({"name": "http://x"}, "demo")["name"] == "http://x"
+        monkeypatch.setattr(options, "load", lambda _model, _index, engine, _: engine)
+        assert load_quickly("demo", None, {"settings": ["a=1"]}) == quick
+        named = load_quickly("demo", None, {"name": "http://x"})
+        assert named["name"] == "http://x"
 
 
 def test_shared_names_are_options_of_the_server(command):

@@ -26,7 +26,7 @@ from selfrag.api import SelfRAG
 from selfrag.extensions.mcp.serving import http_app
 from selfrag.extensions.mcp.tools import make_server
 from selfrag.serving.guard import Access
-from selfrag.serving.listening import listen
+from selfrag.serving.listening import guarded, listen
 from selfrag.serving.service import Service
 from selfrag.serving.settings import Capacity, ListenSettings
 
@@ -202,7 +202,7 @@ def test_every_line_of_a_pipe_has_a_reply():
 def test_the_protocol_over_http_behind_the_guard():
     """The server answers clients of this machine, and no other site."""
     config = uvicorn.Config(
-        http_app(random_rag(), Access()), log_level="error", ws="none"
+        guarded(http_app(random_rag()), Access()), log_level="error", ws="none"
     )
     server = uvicorn.Server(config)
     with listen(ListenSettings(port=0)) as listener:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfrag.cli.options import quick_engine
-from selfrag.interface import EngineChoice, Fields, FieldValues, refuse_options, require
-from selfrag.serving.settings import ListenSettings
+from selfrag.interface import (
+    EngineChoice,
+    Fields,
+    FieldValues,
+    ListenSettings,
+    refuse_options,
+    require,
+)
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +50,20 @@ def mcp(
         index: folder made by `selfrag index build`, an address, or a retriever by name; the demo corpus by default
         http: serve over HTTP at /mcp, in place of stdin and stdout
     """
-    from selfrag.cli import options
-
-    options.say_loading(model, index)
     require("mcp", extra="mcp")
-    from selfrag.extensions.mcp.serving import serve_http, serve_stdio
-    from selfrag.serving.listening import access_of, address_of, listen
+    from selfrag.extensions.mcp.serving import http_app, serve_stdio
+    from selfrag.interface import load_quickly, serve_guarded
 
     if not http:
         options_of_http = ("--host", "--port", "--api-key-file", "--allow-host")
         refuse_options(ctx, options_of_http, "for --http, which is not given")
         with redirect_stdout(sys.stderr):  # the standard output carries the protocol
-            rag = options.load(model, index, quick_engine(engine, model))
+            rag = load_quickly(model, index, engine)
         serve_stdio(rag)
         return
-    settings = McpListening(**listening)
-    access = access_of(settings)
-    with listen(settings) as listener:
-        rag = options.load(model, index, quick_engine(engine, model))
-        typer.echo(f"serving MCP at {address_of(listener, settings.host)}/mcp")
-        serve_http(rag, access, listener, settings)
+    with ExitStack() as stack:
+
+        def make() -> ASGIApp:
+            return http_app(stack.enter_context(load_quickly(model, index, engine)))
+
+        serve_guarded(make, McpListening(**listening), "MCP", "/mcp")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -22,11 +21,15 @@ from selfrag.common.untrusted import MOST_CUT, NAME
 from selfrag.common.validation import describe_errors
 from selfrag.extensions.mcp.messages import serve_lines
 from selfrag.interface import (
+    ISREL,
+    ISSUP,
+    ISUSE,
     Answer,
     Judgment,
     Passage,
     Prompting,
     SelfRAG,
+    Service,
     Writer,
     clean,
     cut,
@@ -34,10 +37,8 @@ from selfrag.interface import (
     replace_surrogates,
     url_of,
 )
-from selfrag.reflection.labels import CRITIQUES
 from selfrag.serving.guard import as_fault
-from selfrag.serving.requests import MOST, MOST_FOUND, ServedQuestion, Text
-from selfrag.serving.service import Service
+from selfrag.serving.requests import MOST, MOST_FOUND, Text
 
 INSTRUCTIONS = """\
 Answers questions from an index of documents. `ask` writes an answer whose [n] marks name its citations, and says when \
@@ -188,24 +189,10 @@ class Tools:
         ] = "adaptive",
     ) -> CitedAnswer:
         """Answer a question from the indexed documents, with citations; says so where they hold no answer."""
-        service = self._service
-        decoding = service.rag.defaults
+        decoding = self._service.rag.defaults
         decoding = replace(decoding, mode=mode, passages=passages or decoding.passages)
-        question_asked = ServedQuestion(
-            replace_surrogates(question),
-            decoding,
-            None,
-            None,
-            "retrieval",
-            "brackets",
-            False,
-        )
-        with service.admit():
-            async with aclosing(service.begin(question_asked)) as pieces:
-                async for piece in pieces:
-                    if isinstance(piece, Answer):
-                        return _cited(piece)
-        raise RuntimeError("the pieces of an answer ended without it")
+        question = replace_surrogates(question)
+        return _cited(await self._service.answer(question, decoding))
 
     async def search(
         self,
@@ -254,7 +241,7 @@ class Tools:
         kind = "token"
         if isinstance(rag, SelfRAG) and not isinstance(rag.prompting, Prompting):
             kind = "prompt"
-        names = [f"{kind}_{labels.role}" for labels in CRITIQUES]
+        names = [f"{kind}_{labels.role}" for labels in (ISREL, ISSUP, ISUSE)]
         judgings = [self._service.judge(name, turns, [passage], {}) for name in names]
         reflections = await asyncio.gather(*judgings)
         judgments = [next(iter(item.judgments), None) for item in reflections]
