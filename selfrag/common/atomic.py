@@ -33,18 +33,28 @@ _REFUSED = {
 _RECOVERED = {errno.ENOTEMPTY, errno.EEXIST}
 
 
+_AGAIN = "free some and run the same again"
+
+
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the machine can refuse while `path` is written into one line."""
+def writing(path: Path, elsewhere: str = "") -> Iterator[None]:
+    """Turn what a machine refuses while `path` is written into one line; `elsewhere` says how to use another place."""
     try:
         yield
-    except OSError as error:
-        if error.errno in _FULL:
+    except UserError:
+        raise
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        # Writers in C++ and Rust (safetensors, arrow, faiss) report a full disk as exceptions of their own.
+        if number in _FULL or "no space left on device" in str(error).casefold():
+            why = os.strerror(number or errno.ENOSPC)
+            hint = f"free some, or {elsewhere}" if elsewhere else _AGAIN
             raise UserError(
-                f"no space left while writing {path} ({error.strerror}); free some and run the same again"
+                f"no space left while writing {path} ({why}); {hint}"
             ) from error
-        if error.errno in _REFUSED:
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        if isinstance(error, OSError) and number in _REFUSED:
+            hint = f"; {elsewhere}" if elsewhere else ""
+            raise UserError(f"cannot write {path}: {error.strerror}{hint}") from error
         raise
 
 
@@ -58,7 +68,7 @@ def check_free(paths: Iterable[Path], replace: bool) -> list[Path]:
     return taken
 
 
-def check_room(target: Path, needs: int = 1) -> None:
+def check_room(target: Path, needs: int = 1, then: str = _AGAIN) -> None:
     """Refuse to begin what cannot fit: `needs` bytes where `target` will be, whose folder need not exist yet."""
     folder = next(
         place
@@ -68,9 +78,7 @@ def check_room(target: Path, needs: int = 1) -> None:
     free = shutil.disk_usage(folder).free
     if free < needs:
         needed = f"{count_of(free, 'bytes', form=',')} free, at least {needs:,} needed"
-        raise UserError(
-            f"no space left for {target} ({needed}); free some and run the same again"
-        )
+        raise UserError(f"no space left for {target} ({needed}); {then}")
 
 
 def check_writable(path: Path) -> None:

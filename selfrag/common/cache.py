@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 import shutil
 import sys
 import time
@@ -12,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from selfrag.common.atomic import hold, new_directory
-from selfrag.common.errors import UserError
+from selfrag.common.atomic import check_room, hold, new_directory, writing
 from selfrag.common.finished import recover
 
 _ABANDONED_SECONDS = 24 * 3600
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ELSEWHERE = "set SELFRAG_CACHE to a folder on another disk"
 
 
 def fingerprint(paths: Iterable[Path], *settings: object) -> str:
@@ -44,7 +41,7 @@ def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> P
         if target.exists():  # another process was at it
             return target
         make_room(target.parent, needs)
-        with new_directory(target) as draft, _explained(target.parent):
+        with new_directory(target) as draft, writing(target.parent, _ELSEWHERE):
             build(draft)
     return target
 
@@ -59,7 +56,7 @@ def alone(folder: Path) -> Iterator[None]:
     Raises:
         UserError: the folder cannot be written.
     """
-    with _explained(folder):
+    with writing(folder, _ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
 
     def wait() -> None:
@@ -78,44 +75,10 @@ def make_room(folder: Path, needs: int) -> None:
     Raises:
         UserError: less than `needs` bytes are free, or the folder cannot be written.
     """
-    with _explained(folder):
+    with writing(folder, _ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
-        free = shutil.disk_usage(folder).free
-    if free < needs:
-        raise _full(folder, f"{free // 2**20} MB free, {needs // 2**20} MB needed")
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Turn what a disk can do to a writer into one line that says how to use another disk."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        number = getattr(error, "errno", None)
-        # Writers in C++ and Rust (safetensors, arrow, faiss) report a full disk as exceptions of their own.
-        if number in _FULL or "no space left on device" in str(error).casefold():
-            raise _full(folder, os.strerror(number or errno.ENOSPC)) from error
-        if number in (
-            errno.EACCES,
-            errno.EPERM,
-            errno.EROFS,
-            errno.ENOTDIR,
-            errno.EEXIST,
-        ):
-            reason = os.strerror(number)
-            raise UserError(
-                f"cannot write to {folder} ({reason}); set SELFRAG_CACHE to another folder"
-            ) from error
-        raise
-
-
-def _full(folder: Path, what: str) -> UserError:
-    return UserError(
-        f"{folder}: {what}; free some, or set SELFRAG_CACHE to a folder on another disk"
-    )
+    check_room(folder, needs, f"free some, or {_ELSEWHERE}")
 
 
 def _sweep(folder: Path) -> None:
