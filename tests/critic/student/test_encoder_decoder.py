@@ -44,7 +44,7 @@ def test_an_encoder_decoder_learns_the_labels_and_gives_their_probabilities(
     learned = [asking(f"{row.label}?", row) for row in labelled(each=1)]
     write_records(tmp_path / "rows.jsonl", learned)
     settings = {
-        "training.max_steps": 90,
+        "training.max_steps": 110,
         "training.step_rows": 14,
         "training.learning_rate": 0.005,
         "critic.limits.evidence": 24,
