@@ -33,10 +33,8 @@ from selfrag.experiments.intrinsics.conversations import (
     Searches,
     assign_collections,
     judged_turns,
-    read_collection,
     read_collections,
     sample,
-    turns,
     unanswerable_turns,
 )
 from selfrag.experiments.intrinsics.flows import FLOWS_PART, evaluate_flows
@@ -375,35 +373,27 @@ def _judge(settings: MeasurementSettings, out: Path | None) -> Entails | None:
 def _followups(
     settings: MeasurementSettings,
 ) -> tuple[list[JudgedTurn], Searches | None]:
-    """Return questions with known passages, from rows or made from a collection, and what searches for them."""
+    """Return questions of rows with known passages, and what searches for them."""
     if settings.corpus is None and settings.index is None:
         return [], None
     searched = load_retriever(settings.index, demo=False)
     known = find_file(REWRITE_PART, settings.data, "dev")
     rows = [] if known is None else _rows(settings, REWRITE_PART, "dev")
     collections: dict[str, dict[str, Passage]] = {}
-    if settings.corpus is None or any(row.relevant for row in rows):
-        passages: dict[str, Passage] | None = None
-        if settings.corpus is not None:
-            collections = read_collections(settings.corpus)
-            passages = {}
-            for of_collection in collections.values():
-                passages |= of_collection
-        follow_ups = judged_turns(rows, passages)
-        if not follow_ups:
-            raise UserError(
-                f"no row of {known or settings.data} names a passage that is there; give a --corpus with judgments"
-            )
-        file = find_file(ANSWERABILITY_PART, settings.data, "dev")
-        follow_ups += (
-            []
-            if file is None
-            else unanswerable_turns(read_labelled(file, ANSWERABILITY_PART))
+    passages: dict[str, Passage] | None = None
+    if settings.corpus is not None:
+        collections = read_collections(settings.corpus)
+        passages = {}
+        for of_collection in collections.values():
+            passages |= of_collection
+    follow_ups = judged_turns(rows, passages)
+    if not follow_ups:
+        raise UserError(
+            f"no row of {known or settings.data} has 'relevant' passages that are there; rows need them for a search"
         )
-    else:
-        collection = read_collection(settings.corpus, "dev")
-        collections = {"": dict(collection.passages)}
-        follow_ups = sample(turns(collection), settings.limit)
+    file = find_file(ANSWERABILITY_PART, settings.data, "dev")
+    if file is not None:
+        follow_ups += unanswerable_turns(read_labelled(file, ANSWERABILITY_PART))
     if searched is not None:
         return follow_ups, {"": searched}
     follow_ups = assign_collections(follow_ups, collections)
