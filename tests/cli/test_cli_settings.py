@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_used_is_one_line(
 "[serve]\nprot = 3" | 'serve.prot' is no option of selfrag serve; did you
 "[eval.run]\nlimt = 3" | 'eval.run.limt' is no option of selfrag eval run
 "[index.bild]\nwords = 3" | 'index.bild' is no table of a command of
-"[train.adapter]\nlr = [1, 2]" | train.adapter.lr=[1, 2]: give a text
+"[train.adapter]\nepochs = [1, 2]" | train.adapter.epochs=[1, 2]: give a text
 "[[serve]]\nport = 3" | 'serve' is a command; write its table as [serve]
 port = 3 | 'port' is no option of selfrag eval systems
 index = [1] | index=[1]: give a text, a number, true or false
@@ -148,7 +148,7 @@ def test_right_tables_of_other_commands_are_passed_over(tmp_path, command):
     file = tmp_path / "selfrag.toml"
     file.write_text(
         'index = "x"\nguardrail = ["a=b", "c=d"]\n[engine-set]\nseed = 1\n[serve]\nport = 3\n'
-        "[eval.run]\nlimit = 3\n[train.adapter]\nlr = 1\n[ask]\n[train]\n"
+        "[eval.run]\nlimit = 3\n[train.adapter]\nepochs = 1\n[ask]\n[train]\n"
     )
     out, _ = command(f"selfrag --config {file} eval systems")
     assert out
