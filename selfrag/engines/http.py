@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import queue
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from itertools import count
 from typing import Any, NotRequired, TypeVar
@@ -34,28 +36,16 @@ from selfrag.engines.server_config import ServerConfig
 from selfrag.engines.vllm import finish
 from selfrag.reflection.requests import Failed, Generate, Generated
 
-ROUTE = "/v1/completions"
 
-
-def request_body(
-    request: Generate, model: str, request_id: str, max_model_len: int
-) -> dict[str, Any]:
-    """Return the JSON of a greedy request within the limits: to a model or adapter, under an id that was never used.
+def _sampling(request: Generate, max_model_len: int) -> dict[str, Any]:
+    """Return the fields of a greedy request that both routes have.
 
     vLLM cuts each position at `logprobs` entries beside the sampled one, so one id more than watched is asked for.
     """
     fields: dict[str, Any] = {
-        "request_id": request_id,
-        "model": model,
-        "stream": False,
-        "prompt": list(request.prompt_ids),
         "temperature": 0.0,
         "max_tokens": min(request.max_tokens, max_model_len - len(request.prompt_ids)),
         "logprobs": 0,
-        "add_special_tokens": False,
-        "skip_special_tokens": False,
-        "return_token_ids": True,
-        "return_tokens_as_token_ids": True,
     }
     watch = request.watch_ids
     if watch:
@@ -70,71 +60,152 @@ def request_body(
     return fields
 
 
-def parse_reply(content: bytes, request: Generate) -> Generated:
-    """Return our result for a reply to `request`; raise a `BadReplyError` where anything is missing."""
-    reply = json_of(content)
-    match reply:
+def _tokens_body(request: Generate, max_model_len: int) -> dict[str, Any]:
+    sampling = _sampling(request, max_model_len) | {
+        "flat_logprobs": True,
+        "detokenize": False,
+    }
+    return {"token_ids": list(request.prompt_ids), "sampling_params": sampling}
+
+
+def _completions_body(request: Generate, max_model_len: int) -> dict[str, Any]:
+    text = {"add_special_tokens": False, "skip_special_tokens": False}
+    ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+    return {
+        "prompt": list(request.prompt_ids),
+        **_sampling(request, max_model_len),
+        **text,
+        **ids,
+    }
+
+
+def _tokens_rows(logprobs: Mapping[str, Any]) -> list[Any]:
+    rows = logprobs.get("content")
+    return rows if isinstance(rows, list) else []
+
+
+def _completions_rows(logprobs: Mapping[str, Any]) -> list[Any]:
+    rows: list[Any] = []
+    match logprobs:
         case {
-            "choices": [
-                {
-                    "token_ids": [*ids],
-                    "finish_reason": str(reason),
-                    "logprobs": {
-                        "tokens": [*names],
-                        "token_logprobs": [*sampled],
-                        "top_logprobs": [*tops],
-                    },
-                } as choice
-            ]
+            "tokens": [*tokens],
+            "token_logprobs": [*values],
+            "top_logprobs": [*tops],
         }:
-            pass
+            for token, value, top in zip(tokens, values, tops, strict=False):
+                row = _entry(token, value)
+                if isinstance(top, dict):
+                    row["top_logprobs"] = [_entry(*item) for item in top.items()]
+                rows.append(row)
+    return rows
+
+
+def _entry(token: object, value: object) -> dict[str, Any]:
+    """Return a log-probability that a completion gives under a name such as `token_id:7`."""
+    name, _, number = str(token)[:30].partition(":")
+    token_id = int(number) if name == "token_id" and number.isdecimal() else None
+    return {"token_id": token_id, "logprob": value}
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A route that serves requests."""
+
+    route: str  # path below the server's address
+    # of a request, where the server has this longest context
+    fields: Callable[[Generate, int], dict[str, Any]]
+    # of `logprobs` in a reply an entry for each position, with others
+    rows: Callable[[Mapping[str, Any]], list[Any]]
+
+    def body(
+        self, request: Generate, model: str, request_id: str, max_model_len: int
+    ) -> dict[str, Any]:
+        """Return the JSON of a request within the limits: to a model or adapter, under an id that was never used."""
+        return {
+            "request_id": request_id,
+            "model": model,
+            "stream": False,
+            **self.fields(request, max_model_len),
+        }
+
+    def parse(self, content: bytes, request: Generate) -> Generated:
+        """Return our result for a reply to `request`; raise a `BadReplyError` where anything is missing."""
+        reply = json_of(content)
+        match reply:
+            case {
+                "choices": [
+                    {
+                        "token_ids": [*ids],
+                        "finish_reason": str(reason),
+                        "logprobs": dict(logprobs),
+                    } as choice
+                ]
+            }:
+                rows = self.rows(logprobs)
+            case _:
+                raise BadReplyError(
+                    "the reply lacks choices[0] with token_ids, logprobs and finish_reason"
+                )
+        if reason not in ("stop", "length"):
+            raise BadReplyError(f"the server ended the request early ({reason})")
+        if not ids or len(ids) != len(rows) or len(ids) > request.max_tokens:
+            raise BadReplyError(
+                f"{count_of(len(ids), 'tokens')} with {len(rows)} log-probabilities for max_tokens={request.max_tokens}"
+            )
+        if not all(type(i) is int and 0 <= i < _MOST_ID for i in ids):
+            raise BadReplyError("token_ids holds something that is not a token id")
+        sampled = tuple(
+            _value(row, token) for row, token in zip(rows, ids, strict=True)
+        )
+        return Generated(
+            token_ids=tuple(ids),
+            token_logprobs=sampled,
+            watched=_watched(
+                rows, request.watch_ids, masked=request.constraint is not None
+            ),
+            finish=finish(request, ids, reason, eos=choice.get("stop_reason") is None),
+            cached_tokens=_cached(reply),
+        )
+
+
+def _watched(rows: Sequence[Any], watch_ids: Sequence[int], *, masked: bool) -> Any:
+    matrix = np.empty((len(rows), len(watch_ids)), dtype=np.float32)
+    if not watch_ids:
+        return matrix
+    for position, row in enumerate(rows):
+        entries = row.get("top_logprobs")
+        if not isinstance(entries, list):
+            raise BadReplyError(f"no watched log-probabilities at position {position}")
+        values = {
+            e["token_id"]: e
+            for e in entries
+            if isinstance(e, dict) and isinstance(e.get("token_id"), int)
+        }
+        for column, token in enumerate(watch_ids):
+            if token not in values:
+                raise BadReplyError(
+                    f"no log-probability of token id {token} at position {position}"
+                )
+            matrix[position, column] = _value(values[token], token, masked=masked)
+    return matrix
+
+
+def _value(entry: Any, token: int, *, masked: bool = False) -> float:
+    """Return the log-probability in an entry, which must be of `token`; -inf only where tokens are masked."""
+    match entry:
+        case {"token_id": int(number), "logprob": value} if number == token:
+            logprob = as_logprob(value)
+            if masked and logprob == NO_LOGPROB:
+                return -math.inf
+            if logprob is not None and logprob > NO_LOGPROB:
+                return logprob
+            raise BadReplyError(
+                f"log-probability {value} of token id {token} is no log-probability"
+            )
         case _:
             raise BadReplyError(
-                "the reply lacks choices[0] with token_ids, logprobs and finish_reason"
+                f"no log-probability of token id {token}: {str(entry)[:80]}"
             )
-    if reason not in ("stop", "length"):
-        raise BadReplyError(f"the server ended the request early ({reason})")
-    if (
-        not len(sampled) == len(tops) == len(ids)
-        or not 0 < len(ids) <= request.max_tokens
-    ):
-        raise BadReplyError(
-            f"{count_of(len(ids), 'tokens')} with {len(sampled)} log-probabilities for max_tokens={request.max_tokens}"
-        )
-    if not all(type(i) is int and 0 <= i < _MOST_ID for i in ids) or names != [
-        _name(i) for i in ids
-    ]:
-        raise BadReplyError("token_ids holds something that is not a token id")
-    masked = request.constraint is not None
-    watched = [[_watched(top, i, masked) for i in request.watch_ids] for top in tops]
-    return Generated(
-        token_ids=tuple(ids),
-        token_logprobs=tuple(map(_value, sampled, ids)),
-        watched=np.array(watched, np.float32),
-        finish=finish(request, ids, reason, eos=choice.get("stop_reason") is None),
-        cached_tokens=_cached(reply),
-    )
-
-
-def _name(token: int) -> str:
-    return f"token_id:{token}"
-
-
-def _watched(top: Any, token: int, masked: bool) -> float:
-    value = top.get(_name(token)) if isinstance(top, dict) else None
-    # a grammar gives what it forbids no probability
-    if masked and as_logprob(value) == NO_LOGPROB:
-        return -math.inf
-    return _value(value, token)
-
-
-def _value(value: Any, token: int) -> float:
-    logprob = as_logprob(value)
-    if logprob is None or logprob <= NO_LOGPROB:
-        raise BadReplyError(
-            f"no log-probability of token id {token}: {str(value)[:80]}"
-        )
-    return logprob
 
 
 def _cached(reply: Mapping[str, Any]) -> int:
@@ -146,9 +217,16 @@ def _cached(reply: Mapping[str, Any]) -> int:
             return 0
 
 
+TOKENS = Wire("/inference/v1/generate", _tokens_body, _tokens_rows)
+"""Of a server that was started with `--enable-scale-out`; it can also abort a request by its id."""
+COMPLETIONS = Wire("/v1/completions", _completions_body, _completions_rows)
+"""Of any `vllm serve` that knows `logprob_token_ids`."""
+
+
 T = TypeVar("T")
 _MOST_ID = 1 << 31
 
+ABORT = "/inference/v1/abort_requests"
 MODELS = "/v1/models"
 
 
@@ -253,14 +331,18 @@ class _Server(Client):
     """A `vllm serve`."""
 
     model: str  # served name of the base model; known after `discover`
+    wire: Wire  # the route that serves requests; known after `discover`
     limits: EngineLimits  # of the server; known after `discover`
 
     def __init__(self, config: HTTPConfig) -> None:
         super().__init__(config, HINT)
         self._settings = config
+        self._unwanted: list[
+            str
+        ] = []  # names of requests that the server is to be told of
 
     async def discover(self) -> None:
-        """Ask the server what it serves, and whether it gives what this engine needs."""
+        """Ask the server what it serves, and which route serves what this engine needs."""
         url = self._config.url
         listing = await self._probe("GET", MODELS, None, _object)
         if listing.value is None:
@@ -268,16 +350,23 @@ class _Server(Client):
                 f"{url}{MODELS} answered {listing.status}; is it a vllm serve?"
             )
         self.model, self.limits = served(listing.value, self._settings)
+        if (await self._probe("POST", ABORT, {"request_ids": []}, bytes)).status == 200:
+            self.wire = TOKENS
+            return
         trial = Generate((1,), 1, watch_ids=(0, 1))
-        body = request_body(trial, self.model, "trial", 2)
+        body = COMPLETIONS.body(trial, self.model, "trial", 2)
         reply = await self._probe(
-            "POST", ROUTE, body, lambda content: parse_reply(content, trial)
+            "POST",
+            COMPLETIONS.route,
+            body,
+            lambda content: COMPLETIONS.parse(content, trial),
         )
         if reply.reason:
             raise EngineError(
-                f"{url}{ROUTE} gives no log-probabilities of token ids ({reply.reason});"
-                " serve the model with vLLM 0.32 or later"
+                f"{url} has no {TOKENS.route}, and its {COMPLETIONS.route} gives no log-probabilities of token ids"
+                f" ({reply.reason}); serve the model with vLLM 0.32 or later"
             )
+        self.wire = COMPLETIONS
 
     async def _probe(
         self, method: str, route: str, content: Any, parse: Callable[[bytes], T]
@@ -293,22 +382,50 @@ class _Server(Client):
         return reply
 
     async def generate(self, request: Generate, name: str) -> Generated | Failed:
-        """Serve one request when a slot is free; the server ends it where its connection does.
+        """Serve one request when a slot is free. Where it is cancelled, or silence ends it, the server is told.
 
         Every time it is sent, its name gets a number of its own. An `EngineError` tells that the server cannot be
         reached any more, or refuses the API key.
         """
         model = request.adapter or self.model
         attempts = count(1)
-        reply = await self.send(
-            "POST",
-            self._address(ROUTE),
-            lambda: request_body(
-                request, model, f"{name}-{next(attempts)}", self.limits.max_model_len
-            ),
-            lambda content: parse_reply(content, request),
-        )
+        sent = ""
+
+        def body() -> dict[str, Any]:
+            nonlocal sent
+            sent = f"{name}-{next(attempts)}"
+            return self.wire.body(request, model, sent, self.limits.max_model_len)
+
+        try:
+            reply = await self.send(
+                "POST",
+                self._address(self.wire.route),
+                body,
+                lambda content: self.wire.parse(content, request),
+            )
+        except asyncio.CancelledError:
+            await self._abort(sent)
+            raise
+        if not reply.status:
+            await self._abort(sent)
         return reply.value or Failed(f"{self._config.url}: {reply.reason}")
+
+    async def _abort(self, sent: str) -> None:
+        """Ask the server to stop a request, and ignore whether it does. Completions end with their connection."""
+        import httpx
+
+        if self.wire is not TOKENS or not sent:
+            return
+        # The name under which the server's engine knows the request, which is what this route wants.
+        self._unwanted.append(f"generate-tokens-{sent}")
+        await asyncio.sleep(0)  # requests that end together are told of together
+        if not self._unwanted:
+            return
+        body = {"request_ids": self._unwanted}
+        self._unwanted = []
+        # a server that has ended, or has no such route, ends the request by its own limits
+        with suppress(httpx.HTTPError):
+            await self._http.post(self._address(ABORT), json=body, timeout=5.0)
 
     def _address(self, route: str) -> str:
         return f"{self._config.url.rstrip('/')}{route}"

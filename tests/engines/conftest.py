@@ -49,7 +49,7 @@ def served_llama(lora_adapter, tmp_path_factory):
     )
     # of adapters one more than there are: see engine_arguments in selfrag/engines/vllm.py
     line = f"""--max-model-len {SERVED_CONTEXT} --dtype float32 --enforce-eager --max-num-seqs 8 --block-size 32
-    --kv-cache-memory-bytes {50 << 20} --enable-prompt-tokens-details --enable-lora
+    --kv-cache-memory-bytes {50 << 20} --enable-prompt-tokens-details --enable-scale-out --enable-lora
     --max-lora-rank 8 --max-loras 2 --lora-modules extra={lora_adapter}"""
     served = ServedVLLM(model, folder / "log.txt", *line.split())
     yield served

@@ -16,10 +16,11 @@ from refusals import refused
 from selfrag.common.errors import EngineError
 from selfrag.engines.base import EngineLimits
 from selfrag.engines.http import (
+    COMPLETIONS,
+    TOKENS,
     BadReplyError,
     HTTPConfig,
     HTTPEngine,
-    parse_reply,
     served,
 )
 from selfrag.reflection.requests import Failed, Finish, Generate, Generated
@@ -78,30 +79,40 @@ def test_models_of_a_server(tmp_path):
             found([m], **sizes | {"model_dir": folder})
 
 
-def rows(sampled, *values):
-    """Log-probabilities as the server writes them: of each position the sampled token first."""
-    named = [{f"token_id:{i}": one[i] for i in one} for one in values]
+def position(sampled, values):
+    """A position as the server writes it: the sampled token first, the list cut at `logprobs` entries."""
+    entries = {sampled: values[sampled], **values}
+    top = [
+        {"token_id": token, "logprob": value, "rank": 1}
+        for token, value in entries.items()
+    ]
     return {
-        "tokens": [f"token_id:{i}" for i in sampled],
-        "token_logprobs": [one[i] for i, one in zip(sampled, values, strict=True)],
-        "top_logprobs": named,
+        "token_id": sampled,
+        "logprob": values[sampled],
+        "rank": 1,
+        "top_logprobs": top,
     }
 
 
 def reply(**choice):
+    rows = [
+        position(8, {8: -0.1, 0: -1.0, 2: -2.0, 11: -3.0}),
+        position(11, {11: -0.3, 0: -1.5, 2: -2.5}),
+    ]
     whole = {
         "index": 0,
         "token_ids": [8, 11],
         "finish_reason": "length",
         "stop_reason": None,
-        "logprobs": rows(
-            [8, 11],
-            {8: -0.1, 0: -1.0, 2: -2.0, 11: -3.0},
-            {11: -0.3, 0: -1.5, 2: -2.5},
-        ),
     }
     usage = {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}
-    return {"choices": [whole | choice], "usage": usage}
+    return {
+        "choices": [{**whole, "logprobs": {"content": rows}, **choice}],
+        "usage": usage,
+    }
+
+
+ROW = position(8, {8: -1, 0: -1, 2: -1, 11: -1})
 
 
 @pytest.mark.parametrize(
@@ -109,19 +120,37 @@ def reply(**choice):
     [
         *(b"", b"<html>", b"{", b"\xff", b"null", b"[]", b"{}", b'{"choices": []}'),
         *(reply(token_ids=ids) for ids in ([], [8], [8, 12])),
-        reply(logprobs={"tokens": None}),
+        reply(logprobs={"content": None}),
         reply(finish_reason="abort"),
-        reply(
-            token_ids=[8] * 4,
-            logprobs=rows([8] * 4, *[dict.fromkeys((8, 0, 2, 11), -1)] * 4),
-        ),
+        reply(token_ids=[8] * 4, logprobs={"content": [ROW] * 4}),
     ],
 )
 def test_replies_that_lack_what_was_asked_for(content):
     sent = content if isinstance(content, bytes) else json.dumps(content).encode()
     with pytest.raises(BadReplyError) as caught:
-        parse_reply(sent, REQUEST)
+        TOKENS.parse(sent, REQUEST)
     assert "\n" not in str(caught.value)
+
+
+def completion():
+    """The same reply as `/v1/completions` writes it."""
+    value = reply()
+    rows = value["choices"][0]["logprobs"]["content"]
+    named = [
+        {
+            f"token_id:{one['token_id']}": one["logprob"]
+            for one in (row, *row["top_logprobs"])
+        }
+        for row in rows
+    ]
+    own = [next(iter(one.items())) for one in named]
+    lists = {
+        "tokens": [name for name, _ in own],
+        "token_logprobs": [value for _, value in own],
+        "top_logprobs": named,
+    }
+    value["choices"][0]["logprobs"] = lists
+    return value
 
 
 LONG = "token_id:" + "9" * 5000
@@ -140,6 +169,7 @@ def nodes(value):
         yield from nodes(inner)
 
 
+@pytest.mark.parametrize("wire, good", [(TOKENS, reply), (COMPLETIONS, completion)])
 @pytest.mark.parametrize(
     "bad",
     [
@@ -160,21 +190,21 @@ def nodes(value):
         LONG,
     ],
 )
-def test_a_reply_damaged_anywhere_is_read_right_or_refused(bad):
+def test_a_reply_damaged_anywhere_is_read_right_or_refused(bad, wire, good):
     """Each node of a good reply replaced: either an error, or every number is one that was sent as a number."""
-    whole = parse_reply(json.dumps(reply()).encode(), REQUEST)
+    whole = wire.parse(json.dumps(good()).encode(), REQUEST)
     assert (whole.token_ids, whole.token_logprobs, whole.cached_tokens) == (
         (8, 11),
         (-0.1, -0.3),
         2,
     )
     np.testing.assert_allclose(whole.watched, [[-1.0, -2.0, -3.0], [-1.5, -2.5, -0.3]])
-    for at in range(len(list(nodes(reply())))):
-        value = reply()
+    for at in range(len(list(nodes(good())))):
+        value = good()
         container, key = list(nodes(value))[at]
         container[key] = bad
         try:
-            result = parse_reply(json.dumps(value).encode(), REQUEST)
+            result = wire.parse(json.dumps(value).encode(), REQUEST)
         except BadReplyError:
             continue
         sent = [holder[name] for holder, name in nodes(value)]
@@ -212,7 +242,7 @@ class Server(Loopback):
     def __init__(self, port=0):
         self.handler = Handler
         self.models, self.key, self.delay, self.refusal = MODELS, None, 0.0, None
-        self.sent, self.seen = [], Counter()
+        self.sent, self.aborted, self.seen = [], [], Counter()
         self.now = self.most = 0
         super().__init__(port)
 
@@ -231,7 +261,10 @@ class Handler(Answering):
         sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.server.refusal:
             return self.answer(*self.server.refusal)
-        fault = sent["prompt"][0]
+        if self.path == "/inference/v1/abort_requests":
+            self.server.aborted += sent["request_ids"]
+            return self.answer(200, b"")
+        fault = sent["token_ids"][0]
         with self.server.lock:
             self.server.sent.append(sent)
             self.server.seen[fault] += 1
@@ -248,13 +281,19 @@ class Handler(Answering):
         if fault == DROPPED and self.server.seen[fault] == 1:
             self.close_connection = True
             return self.connection.close()
-        asked = sent.get("logprob_token_ids", [])
-        asked = asked[: -2 if fault == UNWATCHED else sent["logprobs"] - 1]
-        row = {i: -1.0 - i for i in (5, *asked)}
-        ids = [5] * sent["max_tokens"]
-        return self.answer(
-            200, reply(token_ids=ids, logprobs=rows(ids, *[row] * len(ids)))
-        )
+        params = sent["sampling_params"]
+        asked = params.get("logprob_token_ids", [])[
+            : -2 if fault == UNWATCHED else None
+        ]
+        row = position(5, {i: -1.0 - i for i in (5, *asked)})
+        row["top_logprobs"] = row["top_logprobs"][: max(params["logprobs"], 1)]
+        count = params["max_tokens"]
+        choice = {
+            "token_ids": [5] * count,
+            "finish_reason": "length",
+            "logprobs": {"content": [row] * count},
+        }
+        return self.answer(200, {"choices": [choice]})
 
 
 @pytest.fixture
@@ -294,7 +333,7 @@ FAILED = """
 22 | status 503: bad luck
 23 | status 404: bad luck
 24 | not JSON
-13 | no log-probability of token id 8
+13 | no log-probability of token id 8 at position 0
 """
 
 
@@ -309,22 +348,24 @@ def test_one_failure_is_one_line_and_others_finish(load, server, fault, reason):
     assert "\n" not in failed.reason
     # only what may pass is sent again
     assert server.seen[fault] == (3 if fault == 22 else 1)
-    models = {sent["prompt"][0]: sent["model"] for sent in server.sent}
-    assert models == {1: "tiny", 3: "tiny", fault: "tiny", 4: "lora"}
+    models = {sent["token_ids"][0]: sent["model"] for sent in server.sent}
+    assert models == {3: "tiny", fault: "tiny", 4: "lora"}
 
 
 @pytest.mark.parametrize("fault", [*PASSING, DROPPED])
 def test_passing_failures_are_repeated_under_a_fresh_id(load, server, fault):
     [result] = serve(load(), [ask(fault)])
     assert isinstance(result, Generated)
-    assert len({sent["request_id"] for sent in server.sent}) == len(server.sent) == 3
+    assert len({sent["request_id"] for sent in server.sent}) == len(server.sent) == 2
 
 
-def test_silence_fails_that_request_alone(load, server):
+def test_silence_fails_that_request_and_aborts_it_at_the_server(load, server):
     silent, fine = serve(load(read_timeout=0.5), [ask(SILENT), ask(3)])
     assert isinstance(fine, Generated)
     assert silent == Failed(f"{server.url}: no answer within 0.5 s")
     assert server.seen[SILENT] == 1
+    [sent] = [sent for sent in server.sent if sent["token_ids"][0] == SILENT]
+    assert server.aborted == [f"generate-tokens-{sent['request_id']}"]
 
 
 def test_concurrency_is_bounded(load, server):
@@ -335,13 +376,13 @@ def test_concurrency_is_bounded(load, server):
     assert server.most == 3
 
 
-def test_nothing_comes_back_of_what_was_aborted(load, server):
+def test_abort_reaches_the_server_and_nothing_comes_back(load, server):
     engine = load()
     dropped, kept = engine.submit(ask(SILENT)), engine.submit(ask(3))
     wait(lambda: server.seen[SILENT] == 1)
     engine.abort([dropped, 10**9])
     results = {}
-    wait(lambda: results.update(engine.step()) or kept in results)
+    wait(lambda: results.update(engine.step()) or (server.aborted and kept in results))
     assert set(results) == {kept}
     assert engine.step() == []
 
@@ -378,7 +419,9 @@ UNUSABLE = r"""
 {"delay": 2.0} | http://.*/v1/models: no answer within 0\.3 s
 {"models": [1, 2]} | is it a vllm serve
 {"refusal": [404, "Not Found"]} | gives no log-probabilities of token ids \(status 404:
+{"refusal": [403, {"error": {"message": "endpoints are disabled"}}]} | token ids \(status 403:
 """
+"""The last is vLLM 0.32 unless it was started with --enable-scale-out."""
 
 
 @pytest.mark.parametrize("state, said", table(UNUSABLE))

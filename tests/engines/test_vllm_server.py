@@ -1,6 +1,7 @@
 """A real `vllm serve` on the CPU: its limits, OpenAI's routes alone, interpretation and teachers, and its death."""
 
 import json
+import random
 import threading
 import time
 from contextlib import closing
@@ -9,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 from loopback import Answering, loopback
-from pump import generated, prompt, serve
+from pump import assert_same, generated, prompt, serve
 
 from critic.cases import GROUPS, Case
 from critic.teacher.endpoint import EndpointTeacher, TeacherConfig
@@ -17,7 +18,7 @@ from critic.teacher.run import LabelOutcome
 from critic.teacher.settings import LabelConstraint
 from retrieval.passage import Passage
 from selfrag.common.errors import EngineError
-from selfrag.engines.http import HTTPConfig, HTTPEngine
+from selfrag.engines.http import COMPLETIONS, TOKENS, HTTPConfig, HTTPEngine
 from selfrag.reflection.requests import Failed, Finish, Generate
 
 pytestmark = pytest.mark.engine
@@ -80,7 +81,7 @@ def test_aborted_requests_free_the_server(engine):
 
 @pytest.fixture
 def gateway(vllm_server):
-    """Starts a gateway that passes fields of some names not on; gives its address."""
+    """Starts a gateway that passes only OpenAI's routes on, without fields of some names; gives its address."""
     started = []
 
     def start(*drop):
@@ -110,6 +111,29 @@ def gateway(vllm_server):
     yield start
     for server in started:
         server.stop()
+
+
+def test_both_routes_give_the_same(gateway, engine, tiny_llama):
+    draw = random.Random(0)
+    requests = [
+        Generate(
+            prompt(draw.randrange(2, 60), seed)
+            if seed % 2
+            else prompt(draw.randrange(2, 60)),
+            draw.randrange(1, 8),
+            watch_ids=WATCH if seed % 3 else (),
+            stop_ids=tuple(range(seed % 5, 200, 7)) if seed % 4 == 0 else (),
+            adapter="extra" if seed % 5 == 0 else None,
+        )
+        for seed in range(50)
+    ] + [Generate(prompt(30), 1, allowed_ids=WATCH, watch_ids=WATCH)]
+    with closing(load(gateway(), tiny_llama)) as stock:
+        assert (stock._client.wire, engine._client.wire) == (COMPLETIONS, TOKENS)
+        assert stock.limits == engine.limits
+        ours = serve(stock, requests)
+    for one, other in zip(ours, serve(engine, requests), strict=True):
+        assert_same(one, other, 1e-3)
+    assert {one.finish for one in ours} >= {Finish.STOP, Finish.BUDGET}
 
 
 @pytest.mark.parametrize(
