@@ -265,6 +265,11 @@ def resolve_encoder(name_or_path: str) -> str:
     return name_or_path if make is None else str(make())
 
 
+def encoder_source(encoder: str | None, engine: str | None) -> str | None:
+    """Return the address of a model of embeddings where its server is named, else the encoder as it is named."""
+    return encoder if engine is None else f"{engine}#{encoder or ''}"
+
+
 def remote_indexes(name: str | Path) -> RemoteIndexes | None:
     """Return what serves an address such as `milvus://HOST:PORT/NAME`; None for any other name of an index."""
     scheme, colon, _ = str(name).partition(":")

@@ -46,8 +46,8 @@ Args:
     data: folder of the data files, if they have moved
     directory: Directory of the index.
     dry_run: print the estimate and stop
-    encoder: Directory or hub name of a text encoder, http://HOST:PORT#MODEL of a server of embeddings that speaks
-        OpenAI's API, or none to search by words only.
+    encoder: Directory or hub name of a text encoder, or none to search by words only.
+    encoder_engine: Address of a server of embeddings that speaks OpenAI's API. --encoder is then the name of its model.
     files: jsonl, tsv, csv, parquet (id, title, text), txt, md, html, pdf or docx files, folders of them, and
         addresses of pages.
     kind: Kind of search: auto, flat (exact), rabitq, ivf, or a factory string of faiss.

@@ -49,12 +49,12 @@ _WAVE = 256  # blocks of passages that are handed to Ray at once, some 200 MB of
 
 EncoderOption = Annotated[str | None, typer.Option(show_default="packaged MiniLM")]
 CUTTING = (
-    *("words", "overlap", "row_words", "ocr"),
+    *("words", "overlap", "row_words", "sentences", "ocr"),
     *("text_column", "title_column", "id_column"),
 )
 Cutting = Annotated[
     FieldValues,
-    Fields(Splitting, "How files are read and cut", *CUTTING, "sentences"),
+    Fields(Splitting, "How files are read and cut", *CUTTING),
 ]
 CuttingAsBefore = Annotated[
     FieldValues,
@@ -64,7 +64,10 @@ CuttingAsBefore = Annotated[
 ]
 ENCODER_FIELDS = ("device", "precision", "batch_tokens")
 Encoding = Annotated[FieldValues, Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS)]
-EncodingAsBefore = Annotated[FieldValues, Fields(EncoderOptions, "Encoder", "device")]
+EncodingAsBefore = Annotated[
+    FieldValues,
+    Fields(EncoderOptions, "Encoder", *ENCODER_FIELDS, default="as the index has it"),
+]
 AsItIs = Annotated[
     str | None, typer.Option(show_default="as it is; auto for a new index")
 ]
@@ -98,6 +101,7 @@ def build(
     ctx: typer.Context,
     out: Path,
     encoder: EncoderOption = None,
+    encoder_engine: str | None = None,
     encoding: Encoding,
     cutting: Cutting,
     vectors: list[str] | None = None,
@@ -125,27 +129,28 @@ def build(
     from retrieval.sources import list_files
     from selfrag.cli.lazy_encoder import LazyEncoder
     from selfrag.cluster import RayEncoder, connect
-    from selfrag.loading import DEMO, resolve_encoder
+    from selfrag.loading import DEMO, encoder_source, resolve_encoder
 
     actors = ray_actors(ctx, ray)
     report = ReadReport()
     splitting = _splitting(_DEFAULT, cutting)
     listed = list_files(files, index=out.absolute(), skip_unreadable=skip_unreadable)
     check_lost(out, listed.files, replace_index)
-    if vectors is not None and encoder == NO_ENCODER:
+    name = encoder_source(encoder, encoder_engine)
+    if vectors is not None and name == NO_ENCODER:
         raise UserError("--vectors are of an encoder; name it in place of none")
-    loaded: Encoder = LazyEncoder(out, encoder, encoding, anew=True)
+    loaded: Encoder = LazyEncoder(out, name, encoding, anew=True)
     reading = f"reading {count_of(len(listed.files), 'files')}"
-    if encoder != NO_ENCODER:
-        reading += f", then loading encoder {encoder or DEMO}"
+    if name != NO_ENCODER:
+        reading += f", then loading encoder {name or DEMO}"
     typer.echo(printable(f"{reading} .."), err=True)
     with ExitStack() as stack:
-        if actors is not None and encoder != NO_ENCODER:
+        if actors is not None and name != NO_ENCODER:
             on_cpu = {**encoding, "device": "cpu"}
-            here = load_encoder(resolve_encoder(encoder or DEMO), **on_cpu)
+            here = load_encoder(resolve_encoder(name or DEMO), **on_cpu)
             stack.enter_context(connect(actors.address))
             options = {**encoding, "precision": here.card.precision}
-            opening = partial(_open_encoder, encoder or DEMO, options)
+            opening = partial(_open_encoder, name or DEMO, options)
             loaded = RayEncoder(here, opening, replace(actors, wave=_WAVE))
         retriever = build_index(
             listed,
@@ -223,6 +228,7 @@ def add(
     files: list[str],
     *,
     encoder: EncoderOption = None,
+    encoder_engine: str | None = None,
     encoding: EncodingAsBefore,
     cutting: CuttingAsBefore,
     skip_unreadable: bool = False,
@@ -237,8 +243,10 @@ def add(
     """
     from retrieval.sync import add_files, check_order, index_splitting
     from selfrag.cli.lazy_encoder import LazyEncoder
+    from selfrag.loading import encoder_source
 
     _check_local(directory)
+    encoder = encoder_source(encoder, encoder_engine)
     check_order(directory, files)
     splitting = _splitting(index_splitting(directory), cutting)
     opened = LazyEncoder(directory, encoder, encoding)
@@ -262,6 +270,7 @@ def sync(
     *,
     ctx: typer.Context,
     encoder: EncoderOption = None,
+    encoder_engine: str | None = None,
     encoding: EncodingAsBefore,
     cutting: CuttingAsBefore,
     skip_unreadable: bool = False,
@@ -277,11 +286,12 @@ def sync(
     """
     from retrieval.sync import check_order, index_splitting, sync_index
     from selfrag.cli.lazy_encoder import LazyEncoder
+    from selfrag.loading import encoder_source
 
     _check_local(directory)
     check_order(directory, files)
     splitting = _splitting(index_splitting(directory), cutting)
-    opened = LazyEncoder(directory, encoder, encoding)
+    opened = LazyEncoder(directory, encoder_source(encoder, encoder_engine), encoding)
     run = partial(
         sync_index,
         directory,
@@ -495,6 +505,7 @@ def search(
     *,
     k: Annotated[int, typer.Option("-k", min=1)] = 5,
     encoder: EncoderOption = None,
+    encoder_engine: str | None = None,
     mode: Annotated[
         str | None,
         typer.Option("--search-mode", show_default="hybrid where the index has both"),
@@ -510,11 +521,13 @@ def search(
         mode: dense, words, or hybrid for both.
         where: Condition on the columns of the passages, such as year>=2020; may be repeated.
     """
-    from selfrag.loading import load_index
+    from selfrag.loading import encoder_source, load_index
 
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
-    retriever = load_index(str(directory), encoder, mode).where(*where or ())
+    retriever = load_index(
+        str(directory), encoder_source(encoder, encoder_engine), mode
+    ).where(*where or ())
     passages = retriever([query], k)[0]
     notice = retriever.notice(query) or (
         "" if passages else "no passage matches the query"

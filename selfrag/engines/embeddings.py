@@ -61,8 +61,8 @@ def open_server(source: str) -> ServerEncoder:
     url = os.environ.get(ADDRESS, "")
     if not url:
         raise UserError(
-            f"the encoder {model:.200} is a model of a server; name it by --encoder http://HOST:PORT#MODEL, or in the"
-            f" environment variable {ADDRESS}"
+            f"the encoder {model:.200} is a model of a server; name it by --encoder-engine URL, or in the environment"
+            f" variable {ADDRESS}"
         )
     return ServerEncoder(url, model)
 

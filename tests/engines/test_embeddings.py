@@ -64,7 +64,7 @@ def test_an_index_is_encoded_and_searched_by_a_server_that_a_user_names(
     assert built(["aaaaa"], 1)[0][0].id == "p200"
     # a file names no address
     assert server.url not in (tmp_path / "index" / "manifest.json").read_text()
-    with refused(f"--encoder http://HOST:PORT#MODEL.*{ADDRESS}"):
+    with refused(f"--encoder-engine URL.*{ADDRESS}"):
         open_index(tmp_path / "index")
     monkeypatch.setenv(ADDRESS, server.url)
     assert open_index(tmp_path / "index")(["aaaaa"], 1)[0][0].id == "p200"
@@ -79,7 +79,7 @@ def test_commands_name_the_server(server, tmp_path, monkeypatch, command):
     rows = '{"id": "a", "text": "aaa"}\n{"id": "b", "text": "b"}\n'
     (tmp_path / "rows.jsonl").write_text(rows)
     (tmp_path / "more.jsonl").write_text('{"id": "c", "text": "aaaaaa"}\n')
-    engine = f"--encoder {server.url}"
+    engine = f"--encoder-engine {server.url}"
     out, _ = command(f"selfrag index build rows.jsonl -o i --language none {engine}")
     assert "encoded by tiny" in out
     assert "] a" in command(f"selfrag index search i aaaa -k 1 {engine}")[0]
@@ -88,7 +88,7 @@ def test_commands_name_the_server(server, tmp_path, monkeypatch, command):
         "tiny, 3 numbers a passage, of a server" in command("selfrag index info i")[0]
     )
     _, err = command("selfrag index search i aaaa", code=2)
-    assert "--encoder http://HOST:PORT#MODEL" in err
+    assert "--encoder-engine URL" in err
 
 
 def test_the_only_model_of_a_server_need_not_be_named(server):
