@@ -203,6 +203,8 @@ from selfrag.judges.conversation import content_text as content_text
 from selfrag.judges.engine import EngineExecutor as EngineExecutor
 from selfrag.judges.external import FunctionJudge as FunctionJudge
 from selfrag.judges.external import as_reflection as as_reflection
+from selfrag.judges.output import LabelLikelihood as LabelLikelihood
+from selfrag.judges.output import ModelOutput as ModelOutput
 from selfrag.judges.rendering import Renderer as Renderer
 from selfrag.judges.wire import ChatPrompt as ChatPrompt
 from selfrag.judges.wire import Completion as Completion

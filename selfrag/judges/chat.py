@@ -19,11 +19,9 @@ from selfrag.judges.layout import (
     turn,
 )
 from selfrag.judges.output import (
-    read_text,
+    ModelOutput,
     slot_judgment,
     slot_scores,
-    text_finding,
-    understand,
 )
 from selfrag.judges.sentences import (
     cited_spans,
@@ -234,10 +232,9 @@ class WritingCodec(Teachable):
 
     def decode(self, request: ModelRequest, completion: Completion) -> Reflection:
         """Return the text, on one line, and a hard judgment on it; both undefined if no whole text was written."""
-        output = understand(request, completion)
-        text = read_text(output, (self.key,))
-        finding = text_finding(
-            output,
+        output = ModelOutput.of(request, completion)
+        text = output.read_text((self.key,))
+        finding = output.text_finding(
             text,
             self.labels,
             judged_site(self.scope, request.state),

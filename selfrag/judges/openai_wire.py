@@ -34,7 +34,7 @@ from selfrag.engines.client import (
     server_message,
     token_count,
 )
-from selfrag.judges.output import certain, likelihood
+from selfrag.judges.output import LabelLikelihood
 from selfrag.judges.wire import (
     ChatPrompt,
     Completion,
@@ -417,9 +417,9 @@ def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | Non
     index = _written_label(text[begin:], labels)
     read = None
     if completion.tokens and any(token.top for token in completion.tokens):
-        read = likelihood(completion.tokens, text, (begin, len(text)), labels)
+        read = LabelLikelihood.read(completion.tokens, text, (begin, len(text)), labels)
     if read is None and index is not None:
-        read = certain(index, len(labels))
+        read = LabelLikelihood.certain(index, len(labels))
     if read is None:
         return None
     # The label that was written is all that is known for certain; a coverage of 1 says so.

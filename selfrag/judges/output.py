@@ -99,37 +99,41 @@ class LabelLikelihood:
     coverage: float  # probability that was found on the labels before normalising
     hard: bool = False  # whether a written label was taken as certain, for want of log-probabilities
 
+    @classmethod
+    def certain(cls, index: int, size: int) -> LabelLikelihood:
+        """Return all probability on one of `size` labels."""
+        return cls(tuple(float(i == index) for i in range(size)), 1.0, hard=True)
 
-def certain(index: int, size: int) -> LabelLikelihood:
-    """Return all probability on one of `size` labels."""
-    return LabelLikelihood(
-        tuple(float(i == index) for i in range(size)), 1.0, hard=True
-    )
+    @classmethod
+    def read(
+        cls,
+        tokens: Sequence[TokenLogprob],
+        text: str,
+        span: tuple[int, int],
+        surfaces: Sequence[str],
+    ) -> LabelLikelihood | None:
+        """Return the distribution at the `span` of a label in `text`, quotes included, for servers that score no slots.
 
+        From the place of the label on, the alternatives of each token are matched with the written forms of all labels
+        (`surfaces`). One that fits one form counts for it. One that fits several is followed as far as the generated
+        text goes. Probability that is lost on the way lowers the coverage. White space and empty tokens fit nothing;
+        special tokens and reasoning before `text` do no harm. None if the tokens do not spell the text, or no label has
+        any probability.
+        """
+        place = _token_at(tokens, text, span[0])
+        if place is None:
+            return None
+        mass = [0.0] * len(surfaces)
+        _walk(tokens, *place, dict(enumerate(surfaces)), mass)
+        total = math.fsum(mass)
+        if total <= 0.0:
+            return None
+        return cls(tuple([share / total for share in mass]), min(1.0, total))
 
-def likelihood(
-    tokens: Sequence[TokenLogprob],
-    text: str,
-    span: tuple[int, int],
-    surfaces: Sequence[str],
-) -> LabelLikelihood | None:
-    """Return the distribution at the `span` of a label in `text`, quotes included, for servers that score no slots.
-
-    From the place of the label on, the alternatives of each token are matched with the written forms of all labels
-    (`surfaces`). One that fits one form counts for it. One that fits several is followed as far as the generated text
-    goes. Probability that is lost on the way lowers the coverage. White space and empty tokens fit nothing; special
-    tokens and reasoning before `text` do no harm. None if the tokens do not spell the text, or no label has any
-    probability.
-    """
-    place = _token_at(tokens, text, span[0])
-    if place is None:
-        return None
-    mass = [0.0] * len(surfaces)
-    _walk(tokens, *place, dict(enumerate(surfaces)), mass)
-    total = math.fsum(mass)
-    if total <= 0.0:
-        return None
-    return LabelLikelihood(tuple([share / total for share in mass]), min(1.0, total))
+    @property
+    def is_doubtful(self) -> bool:
+        """Return whether the labels together have little probability."""
+        return self.coverage < LITTLE
 
 
 def _token_at(
@@ -224,32 +228,89 @@ class ModelOutput:
     # filled while it is being understood
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, request: ModelRequest, completion: Completion) -> ModelOutput:
+        """Find the JSON of a completion, and say what is wrong with its form."""
+        output = cls(request, completion, read(completion.text))
+        if completion.finish == "length" and output.json.root is None:
+            output.say(Code.TRUNCATED, "the output was cut off before any JSON")
+        root = output.json.root
+        if root is None:
+            if completion.text.strip():
+                output.say(Code.INVALID, f"no JSON in {shown(completion.text)}")
+            else:
+                output.say(Code.EMPTY, "the model wrote nothing")
+        elif not root.complete:
+            output.say(
+                Code.TRUNCATED,
+                f"the output breaks off or is damaged: ...{shown(completion.text[-40:])}",
+            )
+        elif output.json.extra:
+            output.say(Code.RECOVERED, "there is text around the JSON")
+        return output
+
     def say(self, code: Code, message: str, site: int | None = None) -> None:
         """Note a diagnostic, once."""
         note = Diagnostic(code, message, site)
         if note not in self.diagnostics:
             self.diagnostics.append(note)
 
-
-def understand(request: ModelRequest, completion: Completion) -> ModelOutput:
-    """Find the JSON of a completion, and say what is wrong with its form."""
-    output = ModelOutput(request, completion, read(completion.text))
-    if completion.finish == "length" and output.json.root is None:
-        output.say(Code.TRUNCATED, "the output was cut off before any JSON")
-    root = output.json.root
-    if root is None:
-        if completion.text.strip():
-            output.say(Code.INVALID, f"no JSON in {shown(completion.text)}")
-        else:
-            output.say(Code.EMPTY, "the model wrote nothing")
-    elif not root.complete:
-        output.say(
-            Code.TRUNCATED,
-            f"the output breaks off or is damaged: ...{shown(completion.text[-40:])}",
+    def judgment(
+        self, labels: LabelSet, likelihood: LabelLikelihood, site: Site
+    ) -> Judgment:
+        """Return a distribution as a judgment."""
+        source = _source_of(self.request, hard=likelihood.hard)
+        evidence = _evidence(self.request.state, site)
+        return Judgment(
+            labels,
+            str(site),
+            likelihood.distribution,
+            likelihood.coverage,
+            source,
+            evidence,
         )
-    elif output.json.extra:
-        output.say(Code.RECOVERED, "there is text around the JSON")
-    return output
+
+    def read_text(self, path: JsonPath) -> str | None:
+        """Return the text at a path of the JSON; None, with a diagnostic, where no whole text was written."""
+        text = None
+        if self.json.root is not None:
+            for _, node in self.json.root.at(path):
+                if isinstance(node.value, str) and node.value.strip() and node.complete:
+                    text = node.value.strip()
+        if text is None:
+            self.say_missing(path)
+        return text
+
+    def say_missing(self, path: JsonPath) -> None:
+        """Note that the JSON, if there is any, holds nothing at a path."""
+        if self.json.root is not None:
+            where = ".".join(map(str, path)) or "the top"
+            self.say(
+                Code.INVALID, f"nothing at {where} of {shown(self.json.root.value)}"
+            )
+
+    def text_finding(
+        self,
+        text: str | None,
+        labels: LabelSet,
+        site: Site,
+        quiet: str | None,
+    ) -> Finding:
+        """Return a hard judgment on a text that was written; undefined without a text.
+
+        The first label means that the quiet text was written or, where there is none, something else than the text at
+        the site.
+        """
+        if text is None:
+            return Finding(site, None)
+        is_new = text.casefold().split() != site.text.casefold().split()
+        first = is_new if quiet is None else is_word(text, quiet)
+        return Finding(
+            site,
+            self.judgment(
+                labels, LabelLikelihood.certain(int(not first), len(labels)), site
+            ),
+        )
 
 
 def shown(value: object) -> str:
@@ -260,61 +321,3 @@ def shown(value: object) -> str:
     if len(text) > _SHOWN:
         text = f"{text[:_SHOWN]}..."
     return repr(text)
-
-
-def judgment(
-    output: ModelOutput, labels: LabelSet, likelihood: LabelLikelihood, site: Site
-) -> Judgment:
-    """Return a distribution as a judgment."""
-    source = _source_of(output.request, hard=likelihood.hard)
-    evidence = _evidence(output.request.state, site)
-    return Judgment(
-        labels,
-        str(site),
-        likelihood.distribution,
-        likelihood.coverage,
-        source,
-        evidence,
-    )
-
-
-def read_text(output: ModelOutput, path: JsonPath) -> str | None:
-    """Return the text at a path of the JSON; None, with a diagnostic, where no whole text was written."""
-    text = None
-    if output.json.root is not None:
-        for _, node in output.json.root.at(path):
-            if isinstance(node.value, str) and node.value.strip() and node.complete:
-                text = node.value.strip()
-    if text is None:
-        say_missing(output, path)
-    return text
-
-
-def say_missing(output: ModelOutput, path: JsonPath) -> None:
-    """Note that the JSON, if there is any, holds nothing at a path."""
-    if output.json.root is not None:
-        where = ".".join(map(str, path)) or "the top"
-        output.say(
-            Code.INVALID, f"nothing at {where} of {shown(output.json.root.value)}"
-        )
-
-
-def text_finding(
-    output: ModelOutput,
-    text: str | None,
-    labels: LabelSet,
-    site: Site,
-    quiet: str | None,
-) -> Finding:
-    """Return a hard judgment on a text that was written; undefined without a text.
-
-    The first label means that the quiet text was written or, where there is none, something else than the text at the
-    site.
-    """
-    if text is None:
-        return Finding(site, None)
-    is_new = text.casefold().split() != site.text.casefold().split()
-    first = is_new if quiet is None else is_word(text, quiet)
-    return Finding(
-        site, judgment(output, labels, certain(int(not first), len(labels)), site)
-    )

@@ -31,7 +31,7 @@ from wire_help import (
 from retrieval.passage import Passage
 from selfrag.judges.layout import numbers
 from selfrag.judges.lenient_json import read
-from selfrag.judges.output import likelihood
+from selfrag.judges.output import LabelLikelihood
 from selfrag.judges.wire import Completion, Gold, TokenLogprob
 from selfrag.reflection.inputs import ROLES, JudgeInput, Message
 
@@ -311,7 +311,7 @@ PLACES = {
 def test_the_probability_of_each_label_where_one_was_written(
     tokens, text, span, labels, masses
 ):
-    distribution = likelihood(tokens, text, span, labels)
+    distribution = LabelLikelihood.read(tokens, text, span, labels)
     assert (distribution is None) == (masses is None)
     if distribution is not None:
         assert [
@@ -363,7 +363,7 @@ def test_against_enumeration_of_a_scripted_model(names, data):
         chosen = data.draw(st.sampled_from(sorted(options)))
         tokens.append(token((chosen, options.pop(chosen)), *options.items()))
         text += chosen
-    weights_here = likelihood(tokens, text, (0, len(text)), surfaces)
+    weights_here = LabelLikelihood.read(tokens, text, (0, len(text)), surfaces)
     if weights_here is None:
         return  # the whole way was shared by several labels, and others left it unseen
     for surface, p in zip(surfaces, weights_here.distribution, strict=True):

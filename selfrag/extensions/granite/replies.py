@@ -20,7 +20,9 @@ from selfrag.interface import (
     Completion,
     Finding,
     Gold,
+    LabelLikelihood,
     LabelSet,
+    ModelOutput,
     ModelRequest,
     Reflection,
     Site,
@@ -33,17 +35,9 @@ from selfrag.interface import (
 )
 from selfrag.judges.lenient_json import JsonNode, JsonPath
 from selfrag.judges.output import (
-    LabelLikelihood,
-    ModelOutput,
-    certain,
-    judgment,
-    read_text,
-    say_missing,
     shown,
     slot_judgment,
     slot_scores,
-    text_finding,
-    understand,
 )
 from selfrag.judges.sentences import judged_site, merged
 from selfrag.reflection.intrinsic_labels import CITED, in_set
@@ -117,7 +111,7 @@ class BoundCodec(Teachable):
         """Return the scores of the request's slot where it has one, else what was written."""
         binding = self.binding
         is_bare = binding.shape in (Shape.WORD, Shape.FREE)
-        output = (bare if is_bare else understand)(request, completion)
+        output = (bare if is_bare else ModelOutput.of)(request, completion)
         if request.slots and binding.labels is not None:
             (target,), (scores,) = request.slots, slot_scores(request, completion)
             site = target.site
@@ -150,7 +144,7 @@ def _finding(
     if likelihood is None or binding.labels is None:
         return Finding(site, None, explanation=note)
     return Finding(
-        site, judgment(output, binding.labels, likelihood, site), explanation=note
+        site, output.judgment(binding.labels, likelihood, site), explanation=note
     )
 
 
@@ -163,7 +157,7 @@ def _label(binding: Binding, output: ModelOutput) -> ReplyFindings:
         if binding.note and path:
             note = _text_of(root, (*path[:-1], binding.note))
         return (_finding(binding, output, likelihood, site, note),), None
-    say_missing(output, binding.path)
+    output.say_missing(binding.path)
     return (Finding(site, None),), None
 
 
@@ -257,7 +251,9 @@ def _citations(binding: Binding, output: ModelOutput) -> ReplyFindings:
             continue
         if not binding.ranked:
             cited = list(merged(output.request.state, cited))
-        verdict = judgment(output, CITED, certain(0 if cited else 1, len(CITED)), site)
+        verdict = output.judgment(
+            CITED, LabelLikelihood.certain(0 if cited else 1, len(CITED)), site
+        )
         findings[number] = Finding(
             site, verdict, tuple(Citation(source) for source in cited)
         )
@@ -285,11 +281,11 @@ def _sources(output: ModelOutput, numbers: Sequence[Any], sentence: int) -> list
 
 
 def _text(binding: Binding, output: ModelOutput) -> ReplyFindings:
-    text = read_text(output, binding.path)
+    text = output.read_text(binding.path)
     if binding.labels is None:
         return (), text
     site = judged_site(binding.scope, output.request.state)
-    return (text_finding(output, text, binding.labels, site, binding.quiet),), text
+    return (output.text_finding(text, binding.labels, site, binding.quiet),), text
 
 
 def _free(binding: Binding, output: ModelOutput) -> ReplyFindings:

@@ -6,16 +6,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from selfrag.interface import Code, Completion, ModelRequest
-from selfrag.judges.lenient_json import JsonNode, JsonReading
-from selfrag.judges.output import (
-    LITTLE,
+from selfrag.interface import (
+    Code,
+    Completion,
     LabelLikelihood,
     ModelOutput,
-    certain,
-    likelihood,
-    shown,
+    ModelRequest,
 )
+from selfrag.judges.lenient_json import JsonNode, JsonReading
+from selfrag.judges.output import shown
 
 
 def bare(request: ModelRequest, completion: Completion) -> ModelOutput:
@@ -101,9 +100,11 @@ def _distribution(
         )
     tokens = output.completion.tokens
     if tokens and exact and span is not None and any(token.top for token in tokens):
-        label_likelihood = likelihood(tokens, output.json.text, span, surfaces)
+        label_likelihood = LabelLikelihood.read(
+            tokens, output.json.text, span, surfaces
+        )
         if label_likelihood is not None:
-            if label_likelihood.coverage < LITTLE:
+            if label_likelihood.is_doubtful:
                 output.say(
                     Code.LOW_COVERAGE,
                     f"only {label_likelihood.coverage:.2f} of the probability is on the labels",
@@ -121,4 +122,4 @@ def _distribution(
             "a label without log-probabilities is taken as certain",
             site,
         )
-    return certain(index, len(labels))
+    return LabelLikelihood.certain(index, len(labels))

@@ -11,7 +11,7 @@ from selfrag.extensions.granite.chat import ChatCodec
 from selfrag.extensions.granite.numbering import LAST
 from selfrag.extensions.granite.replies import Shape
 from selfrag.extensions.granite.written_labels import distribution
-from selfrag.judges.output import shown, understand
+from selfrag.judges.output import ModelOutput, shown
 from selfrag.reflection.findings import Code
 from selfrag.reflection.labels import Role
 
@@ -19,7 +19,7 @@ from selfrag.reflection.labels import Role
 def plain_result(codec, request, completion):
     """The result in the fields of the public library; None where undefined."""
     if isinstance(codec, ChatCodec):
-        return records(codec.spec.rules, understand(request, completion))
+        return records(codec.spec.rules, ModelOutput.of(request, completion))
     return fields(codec.binding, request, codec.decode(request, completion))
 
 
