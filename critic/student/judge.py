@@ -34,7 +34,7 @@ from selfrag.interface import (
     model_files,
     resolve_model,
 )
-from selfrag.judges.external import Late
+from selfrag.judges.external import Late, WrappedJudge
 from selfrag.judges.sentences import role_site
 from selfrag.reflection.judge import usual_scope
 from selfrag.reflection.requests import failure_of
@@ -220,20 +220,12 @@ MIN_COVERAGE = 0.1
 """Least probability on the labels of a claim's support together; below it, nothing was judged."""
 
 
-class _Claims(Judge):
+class _Claims(WrappedJudge):
     """A critic's IsSup of claims without an instruction, as `selfrag eval judge` asks.
 
     The title that `selfrag.judges.entailment.premise` wrote in front of a passage becomes one again, and the
     instruction names it, as in the critic's training rows of claims.
     """
-
-    def __init__(self, inner: Judge) -> None:
-        self.inner = inner
-        self.name = inner.name
-        self.labels = inner.labels
-        self.cost = inner.cost
-        self.scope = inner.scope
-        self.engine = inner.engine
 
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
         """Return one reflection an input; one of little coverage is undefined."""

@@ -32,6 +32,7 @@ from selfrag.decoding.writer import (
     tokens_left,
 )
 from selfrag.judges.engine import EngineExecutor
+from selfrag.judges.external import WrappedJudge
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.judges.reasoning import Separated, separate
 from selfrag.judges.reflection_prompts import (
@@ -213,16 +214,11 @@ class CutPassages:
         return self.cut(passage)[0]
 
 
-class _OncePerPassage(Judge):
+class _OncePerPassage(WrappedJudge):
     """A judge of passages that is asked once about each, while one question is answered."""
 
-    def __init__(self, judge: Judge) -> None:
-        self.name = judge.name
-        self.labels = judge.labels
-        self.engine = judge.engine
-        self.cost = judge.cost
-        self.scope = judge.scope
-        self._judge = judge
+    def __init__(self, inner: Judge) -> None:
+        super().__init__(inner)
         self._known: dict[tuple[tuple[str, str, str], ...], Reflection] = {}
 
     def judge(self, inputs: Sequence[JudgeInput]) -> Steps[list[Reflection]]:
@@ -231,7 +227,7 @@ class _OncePerPassage(Judge):
         unknown = dict(zip(keys, inputs, strict=True))
         for key in self._known:
             unknown.pop(key, None)
-        reflections = yield from self._judge.judge(list(unknown.values()))
+        reflections = yield from self.inner.judge(list(unknown.values()))
         self._known.update(zip(unknown, reflections, strict=True))
         return [self._known[key] for key in keys]
 

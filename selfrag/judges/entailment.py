@@ -97,15 +97,13 @@ class _Checkpoint(ServiceJudge):
 
     cost = Cost.PREFILL
     scope = Scope.SEGMENT
+    batch_tokens = 8192
 
-    def __init__(
-        self, path: Path, source: str, labels: LabelSet, batch_tokens: int
-    ) -> None:
+    def __init__(self, path: Path, source: str, labels: LabelSet) -> None:
         super().__init__()
         self.path = path
         self.source = source
         self.labels = labels
-        self.batch_tokens = batch_tokens
         self.tokenizer = load_training_tokenizer(path)
         self.files = model_files(path)
         self.name = short_name(source)
@@ -132,11 +130,9 @@ class _Checkpoint(ServiceJudge):
 class TrueJudge(_Checkpoint):
     """A TRUE model; any sequence-to-sequence checkpoint trained on this form will do."""
 
-    def __init__(
-        self, path: Path, source: str, dtype: str, batch_tokens: int = 8192
-    ) -> None:
+    def __init__(self, path: Path, source: str, dtype: str) -> None:
         """Judge by a checkpoint; `dtype` is that of its weights."""
-        super().__init__(path, source, ENTAILMENT, batch_tokens)
+        super().__init__(path, source, ENTAILMENT)
         self.dtype = dtype
 
     @classmethod
@@ -217,7 +213,6 @@ class NLIJudge(_Checkpoint):
         path: Path,
         source: str,
         names: Mapping[int, str],
-        batch_tokens: int = 8192,
     ) -> None:
         """Judge by a checkpoint whose labels are called `names`."""
         entailing = _label(names, source)
@@ -228,7 +223,7 @@ class NLIJudge(_Checkpoint):
                 for at in sorted(names)
             ]
             labels = LabelSet(Role.SUPPORT, tuple(listed))
-        super().__init__(path, source, labels, batch_tokens)
+        super().__init__(path, source, labels)
         self.label_name = str(names[entailing])
         self.max_tokens = 512  # longer premises lose their end
 

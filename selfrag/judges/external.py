@@ -185,18 +185,28 @@ class Late(Judge):
         return (yield from self.inner.judge(inputs))
 
 
-class _Elsewhere(Judge):
+class WrappedJudge(Judge):
+    """A judge that asks another one in its own way; name, labels, cost, scope and engine are those of the other."""
+
+    def __init__(self, inner: Judge) -> None:
+        """Wrap a judge."""
+        self.inner = inner
+        self.name = inner.name
+        self.labels = inner.labels
+        self.cost = inner.cost
+        self.scope = inner.scope
+        self.engine = inner.engine
+
+
+class _Elsewhere(WrappedJudge):
     """A judge whose requests are for another engine than that of the decoder.
 
     Called as a service, it asks the inner judge on that engine.
     """
 
     def __init__(self, inner: Judge) -> None:
-        self.inner = inner
-        self.name = inner.name
-        self.labels = inner.labels
-        self.cost = inner.cost
-        self.scope = inner.scope
+        super().__init__(inner)
+        self.engine = None
 
     def __eq__(self, judge: object) -> bool:
         return isinstance(judge, _Elsewhere) and judge.inner is self.inner
