@@ -120,6 +120,12 @@ class Case:
         """Return the texts of the case as forms call them."""
         return {FIELDS[key]: text for key, text in self.texts().items()}
 
+    def shown(self) -> str:
+        """Return the texts of the case with the names of their fields, for reports."""
+        return "\n".join(
+            f"{name}: {text}" for name, text in self.fields().items() if text
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values in the order of the file format; the label only where there is one."""
         passage = self.evidence

@@ -21,6 +21,7 @@ from critic.cases import Case, digest
 from critic.pairs import Pair
 from critic.targets import counted
 from selfrag.interface import Passage, Retriever, SentenceFinder, UserError, validate
+from selfrag.render.tables import markdown_table, quoted
 
 SHORTEST = 12
 """Characters below which a sentence joins its neighbour, as in the augmentation."""
@@ -244,3 +245,31 @@ def _with_hit(
         return None
     evidence = hits[0] if rule.evidence == "first" else rng.choice(hits)
     return replace(question, state=replace(question.state, passages=(evidence,)))
+
+
+def report(sample: CaseSample, examples: int = 2) -> str:
+    """Return a sample as Markdown: counts by group, rule and data set, what was short, and examples of each rule."""
+    short = sample.short()
+    groups = [
+        (group, count, count - short.get(group, 0))
+        for group, count in sample.requested.items()
+    ]
+    sets = counted((q.group, q.rule, q.dataset) for q in sample.questions)
+    parts = [
+        "# Cases for a teacher\n",
+        markdown_table(("group", "wanted", "drawn"), groups),
+        "## Cases by rule\n",
+        markdown_table(("group", "rule", "cases"), sample.by_rule()),
+        "## Cases by rule and data set\n",
+        markdown_table(("group", "rule", "data set", "cases"), sets),
+        "## Pairs that offered no new case\n",
+        markdown_table(("rule", "pairs"), sorted(sample.left_out.items())),
+        "## Examples\n",
+    ]
+    for group, rule, _ in sample.by_rule():
+        cases = [question for question in sample.questions if question.rule == rule]
+        parts += [
+            f"### {group}: {rule}\n",
+            *(quoted(case.shown()) for case in cases[:examples]),
+        ]
+    return "\n".join(parts)

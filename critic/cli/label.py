@@ -57,7 +57,7 @@ def sample(
     passages: Annotated[int, typer.Option("-k", min=1)] = 5,
     sentences: str = "rules",
 ) -> CommandResult:
-    """Draw cases for every reflection group from pairs, and count them by rule.
+    """Draw cases for every reflection group from pairs, with a report of counts and examples beside them.
 
     Args:
         pairs: Files of pairs (JSONL).
@@ -68,7 +68,7 @@ def sample(
         passages: Passages per search.
         sentences: 'rules', or the name of an installed spaCy model.
     """
-    from critic.sampling import draw
+    from critic.sampling import draw, report
     from retrieval import open_index
     from selfrag.interface import sentence_finder, show_markdown
 
@@ -88,8 +88,10 @@ def sample(
         retriever=retriever,
         passages=passages,
     )
+    text = report(drawn)
     with writing(out):
         write_jsonl(out, (question.as_dict() for question in drawn.questions))
+        out.with_name(f"{out.name}.report.md").write_text(text, encoding="utf-8")
     settings = {
         "seed": seed,
         "targets": targets,
@@ -115,7 +117,10 @@ def sample(
         for group, lacking in drawn.short().items():
             line = f"{group}: {count_of(lacking, 'cases', form=',')} fewer than wanted; give more pairs or an index"
             typer.echo(line, err=True)
-        typer.echo(f"{count_of(len(drawn.questions), 'cases', form=',')} in {out}")
+        report_name = f"{out.name}.report.md"
+        typer.echo(
+            f"{count_of(len(drawn.questions), 'cases', form=',')} in {out}, report in {report_name}"
+        )
 
     return CommandResult(value, show)
 

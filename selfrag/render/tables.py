@@ -70,6 +70,14 @@ def markdown_section(
     return "\n".join(parts)
 
 
+def quoted(text: str, most: int = 600) -> str:
+    """Return text as a Markdown quotation in which nothing of it is mark-up, cut to a length."""
+    cut = text if len(text) <= most else f"{text[:most]} ..."
+    lines = printable("\n".join(cut.splitlines())).split("\n")
+    escaped = [escape(line).replace("#", "\\#") for line in lines]
+    return "".join(f"> {line}\n" for line in escaped)
+
+
 def name_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Return a table for a terminal whose first column is never broken, so that its names can be copied."""
     from rich.table import Table

@@ -11,7 +11,7 @@ from scripted_critic import spans as find
 from critic.case_files import read_questions
 from critic.cases import check, digest
 from critic.pairs import Pair
-from critic.sampling import RULES, WAVE, draw
+from critic.sampling import RULES, WAVE, draw, report
 from critic.targets import PAPER, Filling, parse_targets
 from retrieval.passage import Passage
 from selfrag.common.jsonl import write_jsonl
@@ -120,6 +120,18 @@ def test_defect_38_searches_go_out_in_batches_with_instruction_and_text():
         query.startswith("Instruction ") and "Sentence " in query
         for query in found.queries
     )
+
+
+def test_the_report_counts_and_shows_examples_without_letting_them_be_markup():
+    evil = [
+        Pair(f"p{n}", "set|<b>", f"# {n} \x1b[31m<script>|x|\n# Heading", "Out.")
+        for n in range(9)
+    ]
+    text = report(draw(evil, {"Retrieve": 5, "IsUse": 3, "IsRel": 2}, find))
+    for shown in ("| Retrieve | 5 | 5 |", "| IsRel | 2 | 0 |", "> \\# Heading"):
+        assert shown in text
+    assert "<script>" not in text
+    assert "\x1b" not in text
 
 
 def test_ids_of_two_files_and_halves_of_characters_are_refused_with_their_line(

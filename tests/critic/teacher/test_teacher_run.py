@@ -275,6 +275,7 @@ def test_from_pairs_to_agreement(command, label, tmp_path):
         assert "24 cases in" in out
     drawn, again = (tmp_path / name for name in ("drawn.jsonl", "again.jsonl"))
     assert drawn.read_bytes() == again.read_bytes()
+    assert "## Examples" in (tmp_path / "drawn.jsonl.report.md").read_text()
     manifest = read_json(tmp_path / "drawn.jsonl.manifest.json")
     assert manifest["seed"] == 5
     assert manifest["counts"]["cases"] == 24
