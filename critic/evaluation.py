@@ -1,18 +1,22 @@
 """An evaluation of critics against labelled rows: figures with bootstrap intervals, a report, and a run from files.
 
-A case without a judgment counts as wrong, and is left out of the calibration figures; how many there were is told.
+A case without a judgment counts as wrong, and is left out of the calibration figures; how many there were is told. A
+run that was killed and started again ends with the same figures: what models judged is in a journal until then.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,6 +33,7 @@ from critic.released import DATASET
 from critic.student.judge import load_critic, student_critic
 from critic.subjects import EvaluationSubjects
 from selfrag.common.jsonl import JsonObject
+from selfrag.common.runs import RunLog
 from selfrag.evaluation.failures import Failures
 from selfrag.evaluation.intervals import (
     SPELLED,
@@ -44,9 +49,11 @@ from selfrag.evaluation.published import why_left_out
 from selfrag.interface import (
     Estimate,
     Judgment,
+    JudgmentSource,
     Progress,
     UserError,
     count_of,
+    validate,
     write_json,
     writing,
 )
@@ -54,8 +61,6 @@ from selfrag.render.tables import markdown_table
 
 HUMAN = "human"
 """`label_source` of rows that a person judged."""
-CHUNK = 16
-"""Cases judged at once: every run makes the same chunks, because a model's numbers may shift with its batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,8 @@ class Evaluation:
     """Figures of one critic."""
 
     groups: Mapping[str, CriticFigures]  # group -> figures on all its rows
-    # group -> figures on those that a person labelled, if there are any
-    human: Mapping[str, CriticFigures]
-    datasets: tuple[str, ...] = ()  # that the rows are of
+    # group -> `human`, `derived` or `dataset/rule` -> figures
+    parts: Mapping[str, Mapping[str, CriticFigures]]
     seconds: float = 0.0  # taken by the judging
     # one a row, in the order of the rows
     judgments: Sequence[Judgment | None] = field(default=(), repr=False)
@@ -94,7 +98,7 @@ class Evaluation:
         """Return plain values, ready for JSON, without single judgments; `shortened` only where there are such rows."""
         record: JsonObject = {
             "groups": json_values(self.groups),
-            "human": json_values(self.human),
+            "parts": json_values(self.parts),
             "seconds": self.seconds,
         }
         if self.shortened:
@@ -105,15 +109,8 @@ class Evaluation:
 def evaluate(critic: Critic, rows: Sequence[Case], *, seed: int = 0) -> Evaluation:
     """Let a critic judge all rows, of any groups, and compare with their labels; `seed` is of the intervals."""
     started = time.perf_counter()
-    judgments: list[Judgment | None] = []
-    with Progress("evaluation", "case", len(rows)) as progress:
-        for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK]
-            judgments += critic.judge(part)
-            progress.advance(len(part))
-    seconds = time.perf_counter() - started
-    evaluation = compare(rows, judgments, seed=seed, seconds=seconds)
-    return replace(evaluation, shortened=critic.shortened(rows))
+    judgments = critic.judge(rows)
+    return compare(rows, judgments, seed=seed, seconds=time.perf_counter() - started)
 
 
 def compare(
@@ -124,24 +121,29 @@ def compare(
     seconds: float = 0.0,
 ) -> Evaluation:
     """Return the figures of judgments that were made already."""
-    measured: dict[str, dict[str, CriticFigures]] = {"all": {}, HUMAN: {}}
-    for kind, by_group in measured.items():
-        for group in GROUPS:
-            numbers = [
-                number
-                for number, row in enumerate(rows)
-                if row.group == group and kind in ("all", row.label_source)
-            ]
-            if numbers:
-                by_group[group] = figures(
-                    [rows[n] for n in numbers],
-                    [judgments[n] for n in numbers],
-                    seed=seed,
-                )
-    datasets = tuple(sorted({row.dataset for row in rows}))
-    return Evaluation(
-        measured["all"], measured[HUMAN], datasets, seconds, tuple(judgments)
-    )
+    # 1. The numbers of the rows of each group, of all its rows ("") and of each part of it.
+    members: dict[str, dict[str, list[int]]] = {
+        group: defaultdict(list) for group in GROUPS
+    }
+    for number, row in enumerate(rows):
+        source = "derived"
+        if row.label_source == HUMAN:
+            source = HUMAN
+        for part in ("", source, f"{row.dataset}/{row.rule}"):
+            members[row.group][part].append(number)
+    # 2. Their figures.
+    groups: dict[str, CriticFigures] = {}
+    parts: dict[str, dict[str, CriticFigures]] = {}
+    for group, by_part in members.items():
+        for part, numbers in sorted(by_part.items()):
+            part_figures = figures(
+                [rows[n] for n in numbers], [judgments[n] for n in numbers], seed=seed
+            )
+            if part:
+                parts.setdefault(group, {})[part] = part_figures
+            else:
+                groups[group] = part_figures
+    return Evaluation(groups, parts, seconds, tuple(judgments))
 
 
 def figures(
@@ -208,14 +210,16 @@ PAPER: Mapping[str, Mapping[str, float]] = {
 """Base model -> group -> accuracy of the paper's critics against GPT-4's labels (arXiv 2310.11511, Figure 4)."""
 
 NamedEvaluations = Mapping[str, Evaluation]
-BY_PEOPLE = "rows labelled by people"
 
 
 def _why_left_out(evaluation: Evaluation) -> str:
     """Return why the paper's figures are left out; empty where all rows are the authors' own, labelled by GPT-4."""
-    sets = evaluation.datasets
-    data = "labels of GPT-4" if sets == (DATASET,) else ", ".join(sets)
-    return why_left_out("selfrag-4", data, len(evaluation.judgments), "accuracy")
+    sets, cases = set(), 0
+    for group, parts in evaluation.parts.items():
+        sets |= {name.partition("/")[0] for name in parts if "/" in name}
+        cases += sum(map(sum, evaluation.groups[group].confusion))
+    data = "labels of GPT-4" if sets == {DATASET} else ", ".join(sorted(sets))
+    return why_left_out("selfrag-4", data, cases, "accuracy")
 
 
 _shown = partial(bracketed, scale=1, digits=3, form=SPELLED)
@@ -224,13 +228,13 @@ _shown = partial(bracketed, scale=1, digits=3, form=SPELLED)
 def report(evaluations: NamedEvaluations, main: str) -> str:
     """Return the whole report: name of a critic -> its evaluation, all on the same rows; `main` is shown in full."""
     groups = [group for group in GROUPS if group in evaluations[main].groups]
-    kinds = ["all rows"]
-    if evaluations[main].human:
-        kinds.append(BY_PEOPLE)
+    kinds: list[tuple[str, str | None]] = [("all rows", None)]
+    if any(HUMAN in parts for parts in evaluations[main].parts.values()):
+        kinds.append(("rows labelled by people", HUMAN))
     sections: list[str] = []
     for title, figure in (("Accuracy", "accuracy"), ("Macro-F1", "macro_f1")):
-        for rows in kinds:
-            lines = _across(evaluations, groups, rows, figure)
+        for rows, part in kinds:
+            lines = _across(evaluations, groups, part, figure)
             is_first = not sections
             left_out = _why_left_out(evaluations[main])
             if is_first and not left_out:
@@ -253,6 +257,10 @@ def report(evaluations: NamedEvaluations, main: str) -> str:
             ("gold", *names, "none"), [(name, *row) for name, row in confusion]
         )
         sections += [f"### {group}: judged (columns) against gold (rows)\n", table]
+        sections += [
+            f"### {group}: by source of the label, data set and rule\n",
+            _parts(evaluations, main, group),
+        ]
     return "\n".join(sections)
 
 
@@ -269,15 +277,19 @@ def _shortened(evaluations: NamedEvaluations) -> Iterator[str]:
 
 
 def _across(
-    evaluations: NamedEvaluations, groups: list[str], rows: str, figure: str
+    evaluations: NamedEvaluations, groups: list[str], part: str | None, figure: str
 ) -> list[tuple[str, ...]]:
-    """Return one figure of every critic in every group, on all rows or on those that people labelled."""
-    lines = []
+    """Return one figure of every critic in every group, or in a part of it."""
+    rows = []
     for name, evaluation in evaluations.items():
-        of_group = evaluation.human if rows == BY_PEOPLE else evaluation.groups
-        cells = [_shown(getattr(of_group.get(group), figure, None)) for group in groups]
-        lines.append((name, *cells))
-    return lines
+        figures_of: dict[str, CriticFigures | None] = dict(evaluation.groups)
+        if part is not None:
+            figures_of = {key: by.get(part) for key, by in evaluation.parts.items()}
+        cells = [
+            _shown(getattr(figures_of.get(group), figure, None)) for group in groups
+        ]
+        rows.append((name, *cells))
+    return rows
 
 
 def _full(evaluation: Evaluation, groups: list[str]) -> str:
@@ -295,10 +307,47 @@ def _full(evaluation: Evaluation, groups: list[str]) -> str:
     return markdown_table(head.split(","), rows)
 
 
+def _parts(evaluations: NamedEvaluations, main: str, group: str) -> str:
+    rivals = {
+        name: rival.parts.get(group, {})
+        for name, rival in evaluations.items()
+        if name != main
+    }
+    rows = []
+    for part, of_part in evaluations[main].parts[group].items():
+        accuracy = of_part.accuracy
+        cells = [part, accuracy.n, _shown(accuracy), f"{of_part.brier.value:.3f}"]
+        for parts in rivals.values():
+            rival = parts.get(part)
+            cells.append("-" if rival is None else f"{rival.accuracy.value:.3f}")
+        rows.append(cells)
+    return markdown_table(("part", "rows", main, "Brier", *rivals), rows)
+
+
+CHUNK = 16
+"""Cases judged at once: enough to fill a small batch, few enough that a kill costs a minute on a slow machine. Every
+run makes the same chunks, because a model's numbers may shift with what shares its batch."""
+
 PROMPTED = "untrained base, prompted"
 GENERATOR = "generator, by its tokens"
 MAJORITY = "majority label"
 TFIDF = "tf-idf + logistic regression"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedChunk:
+    """What the journal holds of a chunk of cases that a model has judged."""
+
+    critic: str  # name of the critic
+    chunk: int  # number of the chunk
+    seconds: float  # that it took
+    shortened: int  # cases of which the prompt could not hold every part whole
+    # distribution and coverage of each case, None without
+    scores: tuple[tuple[tuple[float, ...], float] | None, ...]
+
+
+JudgedChunks: TypeAlias = dict[tuple[str, int], JudgedChunk]
+"""By critic and number."""
 
 
 def run_evaluation(
@@ -311,18 +360,18 @@ def run_evaluation(
 ) -> dict[str, Evaluation]:
     """Evaluate on a file of labelled rows; `say` is told what is done next, `seed` is of the intervals.
 
-    `out` gets figures, manifest and every single judgment as JSON, again after each critic.
+    `out` gets figures, manifest and every single judgment as JSON, again after each critic. Until the last one is done,
+    `OUT.journal` holds what models judged, for the same evaluation started again.
 
     Returns:
         Name of a critic -> its evaluation; the trained one first.
     """
     # 1. Read the rows, and fit what counts: what is wrong with them is better named before a model judges for an hour.
     rows = _rows(rows_path, read_labelled(rows_path, judgeable=True))
-    loads = _loads(subjects)
+    fitted: dict[str, Critic] = {}
     if subjects.train is not None:
         train = _rows(subjects.train, read_labelled(rows_file(subjects.train)))
-        loads[TFIDF] = partial(_fitted, tfidf_critic(train))
-        loads[MAJORITY] = partial(_fitted, majority_critic(train))
+        fitted = {TFIDF: tfidf_critic(train), MAJORITY: majority_critic(train)}
     # 2. Find out whether everything is there and can be written.
     folders = subjects.folders()
     about: JsonObject = {}
@@ -332,17 +381,31 @@ def run_evaluation(
         about = _manifest(rows_path, subjects, folders, seed)
     # 3. Evaluate one critic after the other.
     evaluations: dict[str, Evaluation] = {}
-    for name, load in loads.items():
-        say(f"{name}: {count_of(len(rows), 'cases')}")
-        with load() as critic:
-            evaluations[name] = evaluate(critic, rows, seed=seed)
-        if out is not None:
-            _write(out, about, rows, evaluations)
+    chunks: JudgedChunks = {}
+
+    def take(record: Mapping[str, Any]) -> None:
+        chunk = validate(JudgedChunk, record)
+        chunks[chunk.critic, chunk.chunk] = chunk
+
+    with TemporaryDirectory() as scratch:
+        kept, identity = Path(scratch) / "journal", JsonObject()
+        # without models nothing is worth keeping
+        if out is not None and about["models"]:
+            kept, identity = journal_of(out), _identity(about)
+        otherwise = "remove it to start over"
+        with RunLog(kept, identity, take, otherwise=otherwise) as log:
+            evaluating: dict[str, Callable[[], Evaluation]] = {}
+            for name, load in _loads(subjects).items():
+                evaluating[name] = partial(_judge, name, load, rows, log, chunks, seed)
+            for name, critic in fitted.items():
+                evaluating[name] = partial(evaluate, critic, rows, seed=seed)
+            for name, evaluation in evaluating.items():
+                say(f"{name}: {count_of(len(rows), 'cases')}")
+                evaluations[name] = evaluation()
+                if out is not None:
+                    _write(out, about, rows, evaluations)
+        kept.unlink()
     return evaluations
-
-
-def _fitted(critic: Critic) -> Critic:
-    return critic
 
 
 def _write(
@@ -392,6 +455,76 @@ def _load_model(
     codec = kind.from_tokenizer(load_tokenizer(directory))
     loaded = load_engine(engine, directory, max_model_len=codec.max_length)
     return student_critic(loaded, codec, exact=True)
+
+
+def _judge(
+    name: str,
+    load: Callable[[], Critic],
+    rows: list[Case],
+    log: RunLog,
+    chunks: JudgedChunks,
+    seed: int,
+) -> Evaluation:
+    """Evaluate a model, asked about those chunks only that are not known; shows its progress."""
+    parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+    missing = [number for number in range(len(parts)) if (name, number) not in chunks]
+    if missing:
+        done = len(rows) - sum(len(parts[number]) for number in missing)
+        with (
+            load() as critic,
+            Progress("evaluation", "case", len(rows), done) as progress,
+        ):
+            for number in missing:
+                part = parts[number]
+                started = time.perf_counter()
+                judged = critic.judge(part)
+                seconds = float(time.perf_counter() - started)
+                progress.advance(len(part))
+                scores = []
+                for verdict in judged:
+                    score = None
+                    if verdict is not None:
+                        score = verdict.distribution, verdict.coverage
+                    scores.append(score)
+                chunk = JudgedChunk(
+                    name, number, seconds, critic.shortened(part), tuple(scores)
+                )
+                log.append(asdict(chunk))
+                chunks[name, number] = chunk
+    of_critic = [chunks[name, number] for number in range(len(parts))]
+    judgments: list[Judgment | None] = []
+    by_row = chain.from_iterable(chunk.scores for chunk in of_critic)
+    for number, (row, score) in enumerate(zip(rows, by_row, strict=True)):
+        judgment = None
+        if score is not None:
+            judgment = Judgment(
+                row.labels, f"case {number}", *score, JudgmentSource.JUDGE
+            )
+        judgments.append(judgment)
+    seconds = sum(chunk.seconds for chunk in of_critic)
+    evaluation = compare(rows, judgments, seed=seed, seconds=seconds)
+    return replace(evaluation, shortened=sum(chunk.shortened for chunk in of_critic))
+
+
+def journal_of(out: Path) -> Path:
+    """Return the file that keeps judgments until an evaluation is done; refuse a folder in the place of its result."""
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder; name a file")
+    return out.with_name(f"{out.name}.journal")
+
+
+def _identity(about: Mapping[str, Any]) -> JsonObject:
+    """Return all that decides what the models judge; not the training rows and the seed, which only figures go by."""
+    from critic.teacher.forms import OWN
+    from selfrag.engines import choose_engine
+
+    return {
+        "rows": [*about["rows"].values()],
+        **about["models"],
+        "engine": about["engine"] or choose_engine()[0],
+        "prompt": OWN.fingerprint,
+        "chunk": CHUNK,
+    }
 
 
 def _manifest(

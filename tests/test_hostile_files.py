@@ -34,7 +34,7 @@ from selfrag.training.intrinsics.certainty import parse_row as parse_certainty
 from selfrag.training.intrinsics.rows import parser
 from selfrag.training.recipes import GENERATOR, Recipe, read_recipe
 from selfrag.training.records import recorded
-from selfrag.training.reports import CHECKPOINT, write_card
+from selfrag.training.reports import CHECKPOINT, track, write_card
 from selfrag.training.rows import parse_row
 
 MUTATIONS = int(os.environ.get("SELFRAG_MUTATIONS", "60"))
@@ -127,7 +127,7 @@ def paired(record):
 
 
 def recipe(tables):
-    made = Recipe("mine", GENERATOR, tables)
+    made = Recipe("mine", GENERATOR, tables, {})
     return [made.table(name) for name in GENERATOR.tables]
 
 
@@ -152,10 +152,11 @@ def forms(values):
 
 
 def card_of(path):
-    """The model card of a run, of which one file is mutated."""
+    """The model card of a run, of which one file is mutated, and its figures on a board."""
     for name, content in (("log.jsonl", ""), ("manifest.json", '{"config": {}}')):
         if not (path.parent / name).exists():
             (path.parent / name).write_text(content)
+    track(path.parent, lambda step, figures: None)
     recorded(path.parent)
     return write_card(path.parent, path.parent, CHECKPOINT, base="b", recipe="cpu")
 

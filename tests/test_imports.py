@@ -19,7 +19,7 @@ OURS = ("selfrag", "critic", "retrieval")
 
 EDGES = tuple(
     """
-selfrag.training. selfrag.engines.transformers critic.student.training
+selfrag.training. selfrag.engines.transformers critic.student.training critic.student.encoder_decoder
 selfrag.demo.model selfrag.extensions.web.search selfrag.extensions.web.fetching selfrag.extensions.frameworks.
 retrieval.parquet_worker selfrag.chat_template_worker
 """.split()

@@ -239,24 +239,32 @@ def inspect(
     out: Annotated[Path, Replaced()],
     count: Annotated[int, typer.Option("--rows", "-n")] = 40,
     seed: int = 0,
+    provenance: Annotated[list[Path] | None, typer.Option("--provenance", "-p")] = None,
 ) -> CommandResult:
-    """Write a page with counts of all rows and a sample of them, with the provenance beside them.
+    """Write a page with statistics of all rows and a sample of them, to be opened from disk.
 
     Args:
         rows: Training rows (JSONL), or a folder of critic augment.
         out: HTML file to write.
         count: Number of rows to show.
         seed: Seed of the sample.
+        provenance: Provenance file of the rows (JSONL).
     """
     from critic.inspect import inspect_rows, render
 
     files = [path / "rows.jsonl" if path.is_dir() else path for path in rows]
-    beside = [path.with_name("provenance.jsonl") for path in files]
-    records = [path for path in beside if path.is_file()]
-    inspection = inspect_rows(files, count=count, seed=seed, provenance=records)
+    beside = [
+        path / "provenance.jsonl"
+        for path in rows
+        if (path / "provenance.jsonl").is_file()
+    ]
+    inspection = inspect_rows(
+        files, count=count, seed=seed, provenance=[*(provenance or []), *beside]
+    )
     write_text(out, render(inspection))
-    line = f"{len(inspection.sample)} of {count_of(inspection.total.rows, 'rows')}"
-    if records:
+    rows_of_all = inspection.statistics.total.rows
+    line = f"{len(inspection.sample)} of {count_of(rows_of_all, 'rows')}"
+    if inspection.recorded:
         line += f", {len(inspection.provenance)} with provenance"
-    value = {"page": out, "sources": inspection.sources}
+    value = {"page": out, "statistics": inspection.statistics}
     return CommandResult(value, f"{line} in {out}")

@@ -25,7 +25,7 @@ COMMANDS = {
     "adopt": "Write the critic.json of the published critic, with the instructions of its training rows.",
     "augment": "Write reflection tokens and passages into input-output pairs: training rows for the generator.",
     "pairs": "Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why.",
-    "inspect": "Write a page with counts of all rows and a sample of them, with the provenance beside them.",
+    "inspect": "Write a page with statistics of all rows and a sample of them, to be opened from disk.",
 }
 """Commands in the order of `--help`, with their lines there."""
 MODULES = {

@@ -76,6 +76,10 @@ def train(
         processes: Number of processes of a recipe; by default one per GPU.
     """
     quiet()
+    from critic.student.encoder_decoder import (
+        is_encoder_decoder,
+        train_encoder_decoder,
+    )
     from critic.student.training import planned, train_critic
     from selfrag.loading import resolve_base
 
@@ -100,6 +104,12 @@ def train(
     options = given_options(ctx)
     check_processes(chosen, options)
     directory = resolve_base(base)
+    if is_encoder_decoder(directory):
+        if dry_run:
+            raise UserError("--dry-run estimates causal models only; leave it out")
+        folder = train_encoder_decoder(rows, directory, out, config)
+        line = f"{folder}: trained; to see how good it is: critic eval ROWS --critic {folder}"
+        return CommandResult({"model": folder}, line)
     if dry_run:
         facts, estimate = planned(rows, directory, config, scale)
         return estimate_result(facts, _rows(facts), estimate, config.training.epochs)

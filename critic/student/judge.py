@@ -160,17 +160,20 @@ def load_critic(
 
     Args:
         model_dir: directory of the checkpoint with its `critic.json`; `demo` for the critic of the package.
-        engine: as for `load_engine`.
+        engine: as for `load_engine`; an encoder-decoder runs by transformers whatever it is.
         options: settings of the engine.
 
     Raises:
         UserError: the directory holds no critic, or the engine cannot load it.
     """
     from critic.student.card import read_card
+    from critic.student.encoder_decoder import is_encoder_decoder, label_judges
     from selfrag.interface import load_engine, load_tokenizer
 
     directory = resolve_critic(model_dir)
     codec = read_card(directory, load_tokenizer(directory))
+    if is_encoder_decoder(directory):
+        return Critic(label_judges(directory, codec), is_cut=partial(_is_cut, codec))
     return student_critic(load_engine(engine, directory, **options), codec)
 
 

@@ -2,7 +2,7 @@
 
     python scripts/demo_model/learn_certainty.py ROWS/*/rows.jsonl --corpus DATA/corpus --out FOLDER
 
-FOLDER of the corpus holds passages and `queries.jsonl`. Questions of its split `train` are asked; passages
+FOLDER of the corpus holds passages, `queries.jsonl` and `qrels.tsv`. Questions of its split `train` are asked; passages
 are the five best by BM25. An answer is right if it contains one of the question's short answers. ROWS trained the
 model: a question among them does not fit, since a model is surer of what it has seen. FOLDER gets `certainty.json`.
 """
@@ -16,12 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from scripts.command import command
-from scripts.demo_model.demo_rows.collection import read_collection
 from selfrag.api import SelfRAG
 from selfrag.cli.options import quiet
 from selfrag.common.errors import UserError, count_of
 from selfrag.evaluation.normalisation import contains_any
-from selfrag.experiments.intrinsics.conversations import PassageSearch
+from selfrag.experiments.intrinsics.conversations import PassageSearch, read_collection
 from selfrag.judges.learned import ScoreCalibrator
 from selfrag.loading import CALIBRATOR
 from selfrag.training.rows import read_rows

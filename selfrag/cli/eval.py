@@ -61,7 +61,7 @@ def run(
         Fields(
             SourceSettings,
             "What is asked",
-            *("index=--index/--retriever", "found", "limit", "seed"),
+            *("index=--index/--retriever", "found", "limit", "seed", "paraphrases"),
         ),
     ],
     traces: bool = False,
@@ -216,6 +216,7 @@ def report(
     only: list[str] | None = None,
     items: Annotated[int, typer.Option(min=0)] = 50,
     data: DataFolder = None,
+    seeds: bool = False,
     seed: int = 0,
 ) -> CommandResult:
     """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer.
@@ -227,6 +228,8 @@ def report(
         against: system to compare the others with, paired
         only: compare on this file only; repeatable
         items: items of each file on the page, failed ones first
+        seeds: the runs are of one system, trained with several seeds: add their mean, with its interval over items, and
+            over seeds and items
         seed: seed of the intervals and of the sample of items
     """
     from selfrag.evaluation.comparison import run_folders
@@ -244,6 +247,7 @@ def report(
         items=items,
         data=data,
         seed=seed,
+        seeds=seeds,
     )
     written = [write_report(report_of_runs, file) for file in files]
 

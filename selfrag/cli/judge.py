@@ -125,6 +125,7 @@ _JUDGES = (
     "--dialect",
     "--model",
     "--engine",
+    "--dtype",
     "--engine-set",
 )
 

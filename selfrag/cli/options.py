@@ -7,9 +7,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,7 +28,13 @@ PolicyOptions = Annotated[
     FieldValues,
     Fields(
         Decoding,
-        "What counts",
+        "How to answer",
+        "mode",
+        "threshold",
+        "weights.isrel=--w-rel",
+        "weights.issup=--w-sup",
+        "weights.isuse=--w-use",
+        "beam",
         "guardrails=--guardrail",
         "judges=--judge",
         "passages",
@@ -78,14 +84,23 @@ def decoding(policy: str, settings: Mapping[str, Any]) -> Decoding:
         raise UserError(
             f"Invalid value for '--policy': {policy!r} is not one of {known}."
         )
-    check_names(settings)
-    changes = dict(settings)
-    if "weights" in changes:
-        changes["weights"] = Weights.parse(str(changes["weights"]))
-    for name in changes.keys() & {"require", "forbid"}:
-        changes[name] = constraint_of(name, str(changes[name]))
+    changes: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
+    for name, value in settings.items():
+        field, _, group = name.partition(".")
+        if group:
+            weights[group] = value
+        elif name == "weights":
+            changes[field] = Weights.parse(str(value))
+        elif name in ("require", "forbid"):
+            changes[field] = constraint_of(name, str(value))
+        else:
+            changes[field] = value
+    check_names(changes)
     preset: Decoding = make(**changes)
-    preset.check_effective(settings)
+    if weights:
+        preset = replace(preset, weights=replace(preset.weights, **weights))
+    preset.check_effective(name.partition(".")[0] for name in settings)
     return preset
 
 
@@ -147,23 +162,34 @@ class EngineOptions:
     Attributes:
         name: vllm, transformers, onnx or http://HOST:PORT; by default vllm on a GPU, and the best one installed on a
             CPU (`ask`, `chat`, `mcp`: transformers, or onnx without torch, which start soonest).
-        settings: setting of the engine, KEY=VALUE, such as max_model_len=4096, dtype=float32 (int8 with onnx), or
-            deterministic=true, with which the same question gives the same bytes.
+        dtype: number format of the weights, int8 with onnx; by default that of the checkpoint, but a fast one for
+            float32 on a GPU.
+        settings: setting of the engine, KEY=VALUE, such as max_model_len=4096, or deterministic=true, with which the
+            same question gives the same bytes.
     """
 
     name: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16", "int8"] | None = None
     settings: tuple[str, ...] = ()
 
 
 EngineChoice = Annotated[
     FieldValues,
-    Fields(EngineOptions, "What answers", "name=--engine", "settings=--engine-set"),
+    Fields(
+        EngineOptions,
+        "What answers",
+        "name=--engine",
+        "dtype",
+        "settings=--engine-set",
+    ),
 ]
 
 
 def engine_options(engine: FieldValues) -> tuple[str | None, dict[str, Any]]:
     """Return the name of the engine, None for the best one installed, and the fields of its configuration."""
     settings = parse_settings(engine.get("settings", ()), "--engine-set")
+    if "dtype" in engine:
+        settings["dtype"] = engine["dtype"]
     return engine.get("name"), settings
 
 

@@ -124,7 +124,8 @@ def adapter(
 def plan_result(recipe: Recipe) -> CommandResult:
     """Return the settings of a recipe, as `--print-config` prints them."""
     tables = {name: recipe.table(name) for name in recipe.tables}
-    return CommandResult({"recipe": recipe.name, "tables": tables}, recipe.text())
+    value = {"recipe": recipe.name, "tables": tables, "sources": recipe.sources}
+    return CommandResult(value, recipe.text())
 
 
 def estimate_result(
@@ -140,7 +141,7 @@ def trained_result(
 ) -> CommandResult:
     """Return what a finished run made; `values` are further values of the JSON, `notes` further lines."""
     card = product / "README.md"
-    line = f"{product}: trained; model card {card}"
+    line = f"{product}: trained; model card {card}; its curves: selfrag train track {run_dir.parent}"
     made = {"model": product, "card": card, "run": run_dir, **values}
     return CommandResult(made, "\n".join([line, *notes]))
 
@@ -193,6 +194,28 @@ def merge(
     return CommandResult(
         {"model": made}, f"{made}: a checkpoint; try selfrag ask --model {out}"
     )
+
+
+@app.command()
+def track(
+    folder: Path,
+    *,
+    to: Literal["tensorboard", "wandb"] = "tensorboard",
+) -> CommandResult:
+    """Send losses, accuracies by group and speed of a run to TensorBoard or Weights & Biases.
+
+    Args:
+        folder: folder of a run: what --out named
+        to: where to send the figures
+    """
+    from selfrag.training import reports
+
+    run_dir = reports.run_directory(folder)
+    with reports.board(to, run_dir, folder.resolve().name) as send:
+        if to == "tensorboard":
+            typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}", err=True)
+        last = reports.track(run_dir, send)
+    return CommandResult({"steps": last}, f"{count_of(last, 'steps')} sent")
 
 
 def _train(

@@ -24,6 +24,7 @@ from selfrag.evaluation.intervals import (
 )
 from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.registry import COMPUTED, Part, is_count
+from selfrag.evaluation.paraphrases import merge_parts, original
 from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records
 
 BLOCK = 200
@@ -361,6 +362,10 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
     if (computed := _computed_tokens(scores, result)) is not None:
         corpus_figures[COMPUTED] = computed, len(ids)
     # How questions are put, a published task's protocol and policy, is no part of what must agree.
+    wordings = int(settings.get("paraphrases", 1))
+    if wordings > 1:
+        scores = {name: merge_parts(ids, parts) for name, parts in scores.items()}
+        ids = tuple(dict.fromkeys(map(original, ids)))
     data = {**settings, "kind": task["kind"]}
     for name in ("task", "system"):
         data.pop(name, None)
@@ -372,7 +377,7 @@ def _read_file(path: Path, entry: dict[str, Any]) -> FileResult:
         seconds=float(result["seconds"]),
         reasons=count_reasons(record.get("error") for record in records),
         remarks=count_reasons(record.get("note") for record in records),
-        with_passages=int(settings["with_passages"]),
+        with_passages=int(settings["with_passages"]) // wordings,
         data=data,
         judged=tuple(scores)[len(metrics) :],
         corpus_figures=corpus_figures,
@@ -465,6 +470,8 @@ class Comparison:
 
 FileDraws = dict[str, dict[str, Draws | None]]
 """System to metric to draws, of one file."""
+OVER_ITEMS, OVER_SEEDS = "mean (over items)", "mean (over seeds and items)"
+"""Rows of the mean over runs with other training seeds, by what their intervals cover."""
 
 
 def compare(
@@ -472,10 +479,12 @@ def compare(
     *,
     against: str | None = None,
     seed: int = 0,
+    seeds: bool = False,
 ) -> Comparison:
     """Compare runs of the same files and items.
 
-    `against` is the name of the system that the others are compared with; None for no differences.
+    `against` is the name of the system that the others are compared with; None for no differences. With `seeds` the
+    runs are of one system that was trained with several seeds, and two rows more have their mean.
 
     Raises:
         UserError: no run is called `against`.
@@ -486,6 +495,9 @@ def compare(
             f"no run of a system called {against!r}; there are {', '.join(names)}"
         )
     drawn = {file: _draw(runs, file, seed) for file in runs[0].files}
+    if seeds:
+        for figures in drawn.values():
+            _add_means(runs, figures, seed)
     tables = tuple(_table(runs, file, draws, against) for file, draws in drawn.items())
     averaged = None
     if len(tables) > 1:
@@ -530,6 +542,7 @@ def _table(
         _row(name, figures, metrics, against, r.seconds / items, r.failed)
         for name, r in results.items()
     ]
+    rows += _mean_rows(figures, metrics)
     return ComparisonTable(
         file,
         first.kind,
@@ -537,6 +550,54 @@ def _table(
         items,
         tuple(rows),
         tuple(_notes(file, first, results)),
+    )
+
+
+def _mean_rows(figures: FileDraws, metrics: Sequence[str]) -> list[ComparisonRow]:
+    """Return the rows of the means over seeds, where they were asked for."""
+    names = [name for name in (OVER_ITEMS, OVER_SEEDS) if name in figures]
+    return [_row(name, figures, metrics, None, None, 0) for name in names]
+
+
+def _add_means(runs: Sequence[SystemRun], figures: FileDraws, seed: int) -> None:
+    """Add the mean of all runs to the figures of a file, once resampled over items alone and once over runs as well."""
+    systems = [figures[run.name] for run in runs]
+    for name, resampled in ((OVER_ITEMS, False), (OVER_SEEDS, True)):
+        figures[name] = {}
+        for metric in systems[0]:
+            draws = [system.get(metric) for system in systems]
+            figures[name][metric] = mean_of_runs(draws, seed, resampled=resampled)
+
+
+def mean_of_runs(
+    draws: Sequence[Draws | None], seed: int = 0, *, resampled: bool = True
+) -> Draws | None:
+    """Return the mean of one figure over S runs with other training seeds; None if one is undefined.
+
+    With `resampled` the bootstrap has two levels: each sample of the items draws S runs as well. The mean of S drawn
+    runs varies by (S - 1) / S of the variance of a mean over S runs, so its deviation is scaled up by that.
+    """
+    known = [figure for figure in draws if figure is not None]
+    count = len(known)
+    if not known or count < len(draws):
+        return None
+    value = float(np.mean([figure.value for figure in known]))
+    samples = np.array([figure.samples for figure in known])  # [S, R]
+    mean = samples.mean(axis=0)
+    if resampled and count > 1:
+        rounds = samples.shape[1]
+        # the same runs are drawn for all figures and files
+        chosen = np.random.default_rng(seed).integers(count, size=(count, rounds))
+        picked = samples[chosen, np.arange(rounds)].mean(axis=0)
+        mean = mean + (picked - mean) * np.sqrt(count / (count - 1))
+        if known[0].bounds is not None:
+            mean = np.clip(mean, *known[0].bounds)
+    return Draws(
+        value,
+        mean,
+        min(figure.n for figure in known),
+        min(figure.effective for figure in known),
+        known[0].bounds,
     )
 
 
@@ -567,6 +628,7 @@ def _average(
     for run in runs:
         failed = sum(result.failed for result in run.files.values())
         rows.append(_row(run.name, averaged, metrics, against, None, failed))
+    rows += _mean_rows(averaged, metrics)
     parts = (
         ", ".join(f"{head} of {file}" for file, head in heads.items())
         or "nothing: all headlines are counts"

@@ -21,6 +21,7 @@ from selfrag.common.runs import RunLog, check_same_run
 from selfrag.common.validation import validate
 from selfrag.evaluation.failures import Failures, count_reasons
 from selfrag.evaluation.items import Item
+from selfrag.evaluation.paraphrases import paraphrased
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task_files import TaskFile, read_task
 
@@ -329,4 +330,5 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
     preset_file = Given.marked(path, str(settings.get("task", {}).get("preset", "")))
     searched = "index" in settings or "retriever" in settings
     items = read_task(preset_file, searched=searched).items
+    items = paraphrased(items, int(settings.get("paraphrases", 1)))
     return {item.id: item for item in items}

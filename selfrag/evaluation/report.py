@@ -302,17 +302,18 @@ def read_report(
     items: int = ITEMS,
     data: Path | None = None,
     seed: int = 0,
+    seeds: bool = False,
 ) -> Report:
     """Read finished runs of the same items.
 
     At most `items` of each file are shown: failed ones come first, the others are a seeded sample. `data` is the
-    folder where the data files are now; by default where the runs read them.
+    folder where the data files are now; by default where the runs read them. `seeds` is as for `compare`.
 
     Raises:
         UserError: a directory is no finished run, or the runs cannot be compared.
     """
     runs = read_runs(folders, only)
-    comparison = compare(runs, against=against, seed=seed)
+    comparison = compare(runs, against=against, seed=seed, seeds=seeds)
     manifests = {run.name: read_manifest(run.folder) for run in runs}
     return Report(
         comparison, manifests, read_cases(runs, items, data=data, seed=seed), seed

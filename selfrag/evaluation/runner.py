@@ -25,6 +25,7 @@ from selfrag.common.provenance import model_files, sha256
 from selfrag.engines.base import Engine, NoEngine
 from selfrag.evaluation.items import Item, Output, output_of
 from selfrag.evaluation.metrics.registry import Part
+from selfrag.evaluation.paraphrases import paraphrased
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 from selfrag.evaluation.settings import SourceSettings
@@ -390,6 +391,8 @@ class Source(SourceSettings):
         settings: dict[str, Any] = {}
         if self.limit is not None:
             settings |= {"limit": self.limit, "seed": self.seed}
+        if self.paraphrases > 1:
+            settings["paraphrases"] = self.paraphrases
         if self.index is not None:
             settings["found"] = self.found
             # an address may hold a password
@@ -419,7 +422,10 @@ class Source(SourceSettings):
                 replace(file, items=searched(file.items, self.open(), self.found))
                 for file in files
             ]
-        return files
+        return [
+            replace(file, items=paraphrased(file.items, self.paraphrases))
+            for file in files
+        ]
 
     def open(self) -> Retriever:
         """Return what searches."""

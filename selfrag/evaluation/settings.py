@@ -17,14 +17,17 @@ class SourceSettings:
         found: passages per search.
         limit: answer a seeded sample of this many items of each file.
         seed: seed of the sample and of the intervals.
+        paraphrases: ask each question in so many wordings (1 to 5); intervals take them together.
     """
 
     index: str | None = None
     found: int = 10
     limit: int | None = None
     seed: int = 0
+    paraphrases: int = 1
 
     def __post_init__(self) -> None:
         check_int("found", self.found)
         if self.limit is not None:
             check_int("limit", self.limit)
+        check_int("paraphrases", self.paraphrases, 1, 5)

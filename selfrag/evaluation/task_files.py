@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any, cast
 
 from retrieval.passage import Passage, Retriever
 from selfrag.common.checks import check_filename, check_int
 from selfrag.common.errors import UserError, count_of
+from selfrag.common.jsonl import write_jsonl
 from selfrag.common.provenance import sha256
 from selfrag.common.public_fields import PublicRecord
 from selfrag.evaluation.items import Item, choices, full_record, item_of, read_items
@@ -103,6 +106,54 @@ def read_task(
         tuple(items),
         rows,
     )
+
+
+def save_rows(rows: Iterable[Mapping[str, Any]], path: str | Path) -> TaskFile:
+    """Write questions and answers as a file to evaluate on, and read it.
+
+    Args:
+        rows: a Hugging Face data set, a pandas frame or a list of dictionaries with `question` and `answer` or
+            `answers`, or rows in the schema of files.
+        path: where the file is written; it ends with `.jsonl`.
+
+    Raises:
+        UserError: a row is bad, or there is none.
+    """
+    target = Path(path)
+    if target.suffix != ".jsonl":
+        raise UserError(f"{path}: the file of rows must end with .jsonl")
+    if isinstance(rows, Mapping):
+        raise UserError(
+            f"the data set has the splits {', '.join(map(str, rows))}; give one of them"
+        )
+    is_frame = hasattr(rows, "columns") and hasattr(rows, "to_dict")
+    listed: Iterable[Any] = cast(Any, rows).to_dict("records") if is_frame else rows
+    records = []
+    for number, row in enumerate(listed, 1):
+        if not isinstance(row, Mapping):
+            raise UserError(
+                f"row {number}: a row must be a mapping, not {type(row).__name__}"
+            )
+        values = {}
+        for name, cell in row.items():
+            value = _as_json(cell)
+            if value is not None:
+                values[str(name)] = value
+        try:
+            records.append(dict(full_record(values, number)))
+        except UserError as error:
+            raise UserError(f"row {number}: {error}") from error
+    write_jsonl(target, records)
+    return read_task(target)
+
+
+def _as_json(cell: Any) -> Any:
+    """Return a value of a data frame as JSON has it: lists for arrays, None for what is missing."""
+    if hasattr(cell, "tolist"):
+        cell = cell.tolist()
+    if isinstance(cell, float) and math.isnan(cell):
+        return None
+    return cell
 
 
 def read_tasks(

@@ -194,6 +194,7 @@ def calibration(
     out: Annotated[Path, Replaced(("calibration.json",))],
     model: str = "demo",
     engine: EngineChoice,
+    biased: Annotated[bool, typer.Option("--biases")] = False,
     store: list[Path] | None = None,
 ) -> CommandResult:
     """Fit temperatures of a model's judgments, with calibration errors before and after, and reliability diagrams.
@@ -202,6 +203,7 @@ def calibration(
         rows: training rows that the model was not trained on, JSONL
         out: folder of calibration.json, tables and diagrams
         model: demo, a folder with a checkpoint, or a hub name
+        biased: fit a bias for each label beside the temperature
         store: checkpoint or adapter that is to bring the result; repeatable
     """
     quiet()
@@ -220,7 +222,7 @@ def calibration(
         model, retriever=nothing_searched, engine=engine_name, **settings
     ) as rag:
         observed = calibrating.observe(read, rag.prompting, rag.engine)
-    scalings = calibrating.calibrate(observed)
+    scalings = calibrating.calibrate(observed, biased=biased)
     calibrating.write(observed, scalings, out)
     stored = [calibrating.store(scalings, folder) for folder in store or ()]
 

@@ -1,4 +1,4 @@
-"""Calibrates reflection tokens: how sure a model is of its labels on rows, and the temperatures that fit.
+"""Calibrates reflection tokens: how sure a model is of its labels on rows, and the temperatures and biases that fit.
 
 Expected calibration error and temperature scaling: Guo et al. 2017, arXiv 1706.04599. Rows are those of training, with
 the label that is right at each place; take rows that the model was not trained on.
@@ -58,7 +58,7 @@ from selfrag.training.rows import TargetEvidence, TargetLayout, TargetText, Trai
 
 FOLDS = 5
 PRIOR = 1e-2
-"""Weight of the square of log T: where hardly any label is wrong, rows say nothing about T."""
+"""Weight of the squares of log T and of the biases: where hardly any label is wrong, rows say nothing about T."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class CalibrationFigures:
     loss: tuple[Estimate, Estimate]
     # expected calibration error of the most probable label, 0 to 1
     error: tuple[Estimate, Estimate]
-    # of the most probable label
+    # of the most probable label; biases may change it
     accuracy: tuple[Estimate, Estimate]
 
     @property
@@ -186,20 +186,30 @@ def _observe_tokens(
     return observed
 
 
-def fit(observed: Sequence[Observed]) -> Scaling:
-    """Fit the temperature of one group that makes the right labels most likely."""
+def fit(observed: Sequence[Observed], *, biased: bool) -> Scaling:
+    """Fit the scaling of one group that makes the right labels most likely; biases carry their frequency in rows."""
     optimize = require("scipy.optimize", extra="eval")
     logs = _logs([place.judgment for place in observed])
     right = np.array([place.right for place in observed])
+    bounds = [(-4, 4)]  # of log T, and of the biases of all labels but the first
+    if biased:
+        bounds += [(-20, 20)] * (logs.shape[1] - 1)
 
-    def cost(x: FloatArray) -> float:  # of log T
+    def cost(x: FloatArray) -> float:
         logits = logs * math.exp(-x[0])
+        if biased:
+            logits = logits + np.append(0.0, x[1:])
         norm = np.logaddexp.reduce(logits, axis=1)
         loss = np.mean(norm - logits[np.arange(len(right)), right])
         return float(loss + PRIOR * np.square(x).sum())
 
-    x = optimize.minimize(cost, [0.0], method="L-BFGS-B", bounds=[(-4, 4)]).x
-    return Scaling(math.exp(x[0]))
+    x = optimize.minimize(
+        cost, np.zeros(len(bounds)), method="L-BFGS-B", bounds=bounds
+    ).x
+    biases: tuple[float, ...] = ()
+    if biased:
+        biases = (0.0, *map(float, x[1:]))
+    return Scaling(math.exp(x[0]), biases)
 
 
 def _logs(judgments: Sequence[Judgment]) -> FloatArray:
@@ -208,7 +218,9 @@ def _logs(judgments: Sequence[Judgment]) -> FloatArray:
     )
 
 
-def calibrate(observed: Sequence[Observed]) -> dict[Role, CalibrationFigures]:
+def calibrate(
+    observed: Sequence[Observed], *, biased: bool = False
+) -> dict[Role, CalibrationFigures]:
     """Return the scalings of all groups, with figures from five folds over the instructions."""
     folds = require("sklearn.model_selection", extra="eval").GroupKFold(FOLDS)
     figures: dict[Role, CalibrationFigures] = {}
@@ -224,12 +236,14 @@ def calibrate(observed: Sequence[Observed]) -> dict[Role, CalibrationFigures]:
         before = [place.judgment for place in places]
         after = list(before)
         for train, test in folds.split(names, groups=names):
-            scaling = fit([places[i] for i in train])
+            scaling = fit([places[i] for i in train], biased=biased)
             for i in test:
                 after[i] = scaling(before[i])
         right = [place.right for place in places]
         pairs = zip(_measure(before, right), _measure(after, right), strict=True)
-        figures[labels.role] = CalibrationFigures(fit(places), len(places), *pairs)
+        figures[labels.role] = CalibrationFigures(
+            fit(places, biased=biased), len(places), *pairs
+        )
     return figures
 
 

@@ -1,9 +1,9 @@
-"""The pictures of a sweep: figures along an axis with their intervals."""
+"""The pictures of a sweep: figures along an axis with their intervals, and Pareto fronts."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,6 +12,7 @@ import numpy as np
 
 from selfrag.evaluation.comparison import ComparisonRow, ComparisonTable
 from selfrag.evaluation.metrics.registry import is_count
+from selfrag.evaluation.pareto import ParetoPoint, pareto_front
 from selfrag.interface import Estimate, printable, require, writing
 from selfrag.render.figures import save
 
@@ -38,10 +39,7 @@ def axis_figure(
     if not shown:
         return None
     places = places_of(values)
-    require("matplotlib", extra="eval")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.5, 2.4 * len(shown)), layout="constrained")
+    figure = _figure((7.5, 2.4 * len(shown)))
     rows = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (label, factor, curves_by_name) in zip(rows, shown, strict=True):
         for name, curve in curves_by_name.items():
@@ -82,15 +80,58 @@ def places_of(values: Collection[float]) -> dict[float, float]:
     return {value: float(step) for step, value in enumerate(ordered)}
 
 
+def pareto_figure(
+    title: str,
+    labels: tuple[str, str],
+    points: Mapping[str, ParetoPoint],
+    marked: Mapping[str, str],
+) -> Any:
+    """Draw every setting as a dot between price and gain, and the front that none beats; None for a single dot."""
+    if len(set(points.values())) < 2:
+        return None
+    figure = _figure((5.5, 4.0))
+    axes = figure.subplots()
+    dots = np.transpose([astuple(point) for point in points.values()])
+    axes.scatter(*dots, s=18, color="tab:grey")
+    best = np.transpose([astuple(points[name]) for name in pareto_front(points)])
+    axes.plot(*best, marker="o", color="tab:blue", label="not beaten")
+    for name, text in marked.items():
+        if name in points:
+            where = astuple(points[name])
+            axes.annotate(
+                printable(text),
+                where,
+                xytext=(6, -10),
+                textcoords="offset points",
+                fontsize="small",
+            )
+            axes.scatter(*where, s=60, facecolors="none", edgecolors="tab:red")
+    axes.set(
+        title=printable(title), xlabel=printable(labels[0]), ylabel=printable(labels[1])
+    )
+    axes.margins(x=0.15, y=0.1)  # room for what is written beside the outer points
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", loc="lower right")
+    return figure
+
+
+def _figure(size: tuple[float, float]) -> Any:
+    require("matplotlib", extra="eval")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained")
+
+
 def plots_of(
     table: ComparisonTable,
     series: Mapping[str, Sequence[tuple[Any, str]]],
     base: str,
+    chosen: str | None,
     folder: Path,
     *,
     judged: tuple[str, ...],
 ) -> list[Path]:
-    """Draw one file's pictures, each as SVG and PNG: curves along each axis."""
+    """Draw one file's pictures, each as SVG and PNG: curves along each axis, and what no setting beats."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     rows = {row.system: row for row in table.rows}
@@ -116,6 +157,20 @@ def plots_of(
         ]
         at = next(iter(numbers), None)
         figures[f"{table.name}-{axis}"] = axis_figure(table.name, axis, panels, at)
+    marked = {base: base}
+    if chosen is not None:
+        marked[chosen] = f"chosen: {chosen}"
+    fronts = [("retrieval_rate", "retrieval_rate, %", head, 100.0) for head in heads]
+    fronts.append(("words", "words", "citation_precision", 1.0))
+    for price, label, gain, factor in fronts:
+        dots: dict[str, ParetoPoint] = {}
+        for row in table.rows:
+            low, high = row.figures.get(price), row.figures.get(gain)
+            if low is not None and high is not None:
+                dots[row.system] = ParetoPoint(factor * low.value, 100 * high.value)
+        figures[f"{table.name}-pareto-{price}"] = pareto_figure(
+            table.name, (label, f"{gain}, %"), dots, marked
+        )
     paths = []
     for name, figure in figures.items():
         if figure is not None:

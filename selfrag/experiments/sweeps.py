@@ -315,7 +315,11 @@ def write_sweep(swept: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
 
     pictures = []
     for table, laid_out in zip(swept.comparison.tables, swept.plans, strict=True):
-        pictures += plots_of(table, laid_out.series, BASE, out / "plots", judged=JUDGED)
+        choice = swept.choices.get(table.name)
+        best = None if choice is None else choice.name
+        pictures += plots_of(
+            table, laid_out.series, BASE, best, out / "plots", judged=JUDGED
+        )
     base = f"Model {model_name(about)}, {bases(swept.studies)}."
     text = [
         f"# Sweep\n\n{escape(base)} {spared(swept.studies)}.\n",

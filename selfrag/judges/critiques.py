@@ -14,10 +14,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from retrieval.passage import Passage
+from selfrag.common.errors import UserError
+from selfrag.decoding.policy import constraint
 from selfrag.judges.sentences import (
     cited_spans,
     last_index,
     last_query,
+    last_turn,
     response_sites,
     source_sites,
 )
@@ -27,12 +30,13 @@ from selfrag.reflection.inputs import JudgeInput, Site, SiteKind
 from selfrag.reflection.intrinsic_labels import (
     ANSWERABLE,
     CITED,
+    COMPLIANCE,
     FAITHFULNESS,
     RELEVANCE,
 )
 from selfrag.reflection.judge import Cost, Judge, usual_scope
 from selfrag.reflection.judgment import Judgment, JudgmentSource
-from selfrag.reflection.labels import ISREL, ISSUP, LabelSet
+from selfrag.reflection.labels import ISREL, ISSUP, LabelSet, group
 from selfrag.reflection.requests import Steps
 
 CANDIDATES = 4
@@ -184,6 +188,53 @@ class _Citations(CritiqueView):
         return findings
 
 
+class _Requirement(CritiqueView):
+    """A hard constraint such as `issup=Fully supported` as the requirement; several labels are separated by commas."""
+
+    def pairs(self, state: JudgeInput) -> list[CritiquePair]:
+        labels, _ = self._required(state)
+        if labels == ISREL:
+            return super().pairs(state)
+        if state.messages[-1].role != "assistant":
+            raise UserError(
+                f"requirement_check: {labels.role} judges a reply; the last turn must be of role assistant"
+            )
+        return _against_passages(state, last_turn(state), labels)
+
+    def findings(
+        self, state: JudgeInput, judged: Sequence[JudgedPair]
+    ) -> list[Finding]:
+        _, names = self._required(state)
+        finding = self._best(last_turn(state), judged)
+        if finding.judgment is None:
+            return [finding]
+        best = max(
+            (item.judgment for item in judged if item.judgment is not None),
+            key=lambda judgment: judgment.score,
+        )
+        met = sum(map(best.probability, names))
+        return [
+            replace(
+                finding,
+                judgment=replace(finding.judgment, distribution=(met, 1.0 - met)),
+            )
+        ]
+
+    def _required(self, state: JudgeInput) -> tuple[LabelSet, frozenset[str]]:
+        """Return the group of the requirement, and its labels that meet it."""
+        name, equals, names = state.arguments.get("requirement", "").partition("=")
+        if not equals:
+            raise UserError(
+                "requirement_check: reflection tokens check a constraint such as 'issup=Fully supported';"
+                " ask for requirement_check.prompt to check other texts"
+            )
+        checked = constraint(
+            {name.strip(): [label.strip() for label in names.split(",")]}
+        )
+        ((role, labels),) = checked.items()
+        return group(role), labels
+
+
 VIEWS: Mapping[str, CritiqueView] = MappingProxyType(
     {
         # a question is as answerable as its most relevant passage is relevant
@@ -191,6 +242,7 @@ VIEWS: Mapping[str, CritiqueView] = MappingProxyType(
         "context_relevance": _ContextRelevance(RELEVANCE),
         "hallucination_detection": _Faithfulness(FAITHFULNESS),
         "citation_generation": _Citations(CITED),
+        "requirement_check": _Requirement(COMPLIANCE),
     }
 )
 """Name of an intrinsic to its view."""

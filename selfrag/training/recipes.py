@@ -54,23 +54,22 @@ class RecipeHead(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Settings of a run."""
+    """Settings of a run, each with what set it."""
 
     origin: str  # name of the recipe that was read, with those that it extends
     stage: TrainingStage  # whose tables it has
     tables: Mapping[str, Any]  # as TOML has them; checked when a table is made
-    options: tuple[str, ...] = ()  # that changed it
+    sources: Mapping[str, str]  # dotted name -> recipe or option that set it
 
     @property
     def name(self) -> str:
         """Return what a model card calls it: the recipe, and the options that change it."""
-        return f"{self.origin} with {self.changes}" if self.changes else self.origin
-
-    @property
-    def changes(self) -> str:
-        """Return the options that change it."""
-        names = {name for name in self.options if name.startswith("--")}
-        return ", ".join(sorted(names))
+        options = sorted(
+            {source for source in self.sources.values() if source.startswith("--")}
+        )
+        if options:
+            return f"{self.origin} with {', '.join(options)}"
+        return self.origin
 
     def changed(self, values: Mapping[str, Mapping[str, Any]]) -> Recipe:
         """Return the recipe with values of options.
@@ -85,11 +84,7 @@ class Recipe:
                     continue
                 for part in reversed(name.split(".")):
                     value = {part: value}
-                recipe = replace(
-                    recipe,
-                    tables=_merged(recipe.tables, value),
-                    options=(*recipe.options, option),
-                )
+                recipe = recipe._over(value, option)
         return recipe
 
     def assigned(self, assignments: Sequence[str]) -> Recipe:
@@ -125,11 +120,9 @@ class Recipe:
         """
         kind = self.stage.tables[name]
 
-        # A recipe is checked when it is read: what is wrong later comes from options.
-        source = self.changes or f"recipe {self.origin}"
-
         def where(place: str) -> str:
-            return f"{source}: {name}.{place}".rstrip(".")
+            field = f"{name}.{place}".rstrip(".")
+            return f"{self._source(field)}: {field}"
 
         return validate(kind, self.tables.get(name, {}), where)
 
@@ -145,7 +138,7 @@ class Recipe:
         return self.table("scale") if "scale" in self.tables else None
 
     def text(self) -> str:
-        """Return all settings as a recipe.
+        """Return all settings as a recipe, each with what set it in a comment.
 
         Raises:
             UserError: as `table`.
@@ -161,10 +154,25 @@ class Recipe:
         for key, value in values.items():
             if not isinstance(value, dict):
                 shown = json.dumps("none" if value is None else value)
-                yield f"{key} = {shown}"
+                source = self.sources.get(f"{name}.{key}", "default")
+                yield f"{f'{key} = {shown}':<34}# {source}"
         for key, value in values.items():
             if isinstance(value, dict):
                 yield from self._lines(f"{name}.{key}", value)
+
+    def _over(self, tables: dict[str, Any], source: str) -> Recipe:
+        merged = _merged(self.tables, tables)
+        sources = dict.fromkeys(_leaves(tables), source)
+        return replace(self, tables=merged, sources={**self.sources, **sources})
+
+    def _source(self, where: str) -> str:
+        """Return what set a value, or the first part of a table."""
+        inside = (
+            source
+            for name, source in self.sources.items()
+            if name.startswith(f"{where}.")
+        )
+        return self.sources.get(where) or next(inside, f"recipe {self.origin}")
 
 
 def read_recipe(
@@ -208,12 +216,14 @@ def _read(
             f"{shown}: unknown {', '.join(unknown)}; known: extends, {known}"
         )
     if parent is None:
-        return Recipe(source, stage, tables)
-    # the package's recipes extend those of the stage that they belong to
-    below = _read(parent, owner or stage, of, path.parent, (*seen, path.resolve()))
-    if owner is None:
-        source = f"{source} (extends {below.origin})"
-    return Recipe(source, stage, _merged(below.tables, tables))
+        below = Recipe("", stage, {}, {})
+    else:  # the package's recipes extend those of the stage that they belong to
+        below = replace(
+            _read(parent, owner or stage, of, path.parent, (*seen, path.resolve())),
+            stage=stage,
+        )
+    called = source if owner or parent is None else f"{source} (extends {below.origin})"
+    return replace(below._over(tables, shown), origin=called)
 
 
 def _found(
@@ -241,3 +251,11 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
         both = isinstance(value, dict) and isinstance(under.get(key), dict)
         result[key] = _merged(under[key], value) if both else value
     return result
+
+
+def _leaves(tables: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in tables.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}"

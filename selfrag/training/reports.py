@@ -1,18 +1,27 @@
-"""The model card of a run, from its own manifest and log."""
+"""What tells of a run, from its own manifest and log: model card, and boards such as TensorBoard."""
 
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from selfrag.common.atomic import write_text
-from selfrag.common.errors import count_of
+from selfrag.common.atomic import write_text, writing
+from selfrag.common.errors import UserError, count_of, require
 from selfrag.render.tables import escape
-from selfrag.training.records import StepRecord, read_log, read_manifest
+from selfrag.training.records import (
+    LossRecord,
+    StepRecord,
+    read_log,
+    read_manifest,
+    recorded,
+)
 
 REFLECTION = ("retrieve", "isrel", "issup", "isuse")
 
@@ -107,3 +116,98 @@ def last_figures(
     for group in sorted(sums, key=lambda name: (name not in REFLECTION, name)):
         count, loss, hits = sums[group]
         yield group, int(count), loss / count, hits / count
+
+
+Tracker = Literal["tensorboard", "wandb"]
+Send: TypeAlias = Callable[[int, Mapping[str, float]], None]
+"""Takes the figures of one step, by name."""
+
+
+@contextmanager
+def board(tracker: Tracker, run_dir: Path, name: str) -> Iterator[Send]:
+    """Open a tracker for a run; what is left is written at the end of the block.
+
+    TensorBoard's folder is made anew. The project of wandb is `selfrag`; `WANDB_MODE` and the like are respected.
+
+    Raises:
+        UserError: its package is not installed, it cannot be written, or refuses.
+    """
+    package: Any = require(tracker, extra="tracking")
+    if tracker == "tensorboard":
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = run_dir / tracker
+        with writing(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            writer: Any = SummaryWriter(str(folder))
+
+        def send(step: int, figures: Mapping[str, float]) -> None:
+            for figure, value in figures.items():
+                writer.add_scalar(figure, value, step)
+
+        with closing(writer):
+            yield send
+        return
+    try:
+        run = package.init(
+            project="selfrag", name=name, dir=str(run_dir), config=recorded(run_dir)
+        )
+    except package.Error as error:
+        raise UserError(
+            f"Weights & Biases: {' '.join(str(error).split())[:300]}; see `wandb login`"
+        ) from error
+    with run:
+        yield lambda step, figures: run.log(dict(figures), step=step)
+
+
+def run_directory(folder: Path) -> Path:
+    """Return the folder with the log: of a run, or of what `selfrag train` and `critic train` write.
+
+    Raises:
+        UserError: there is none yet.
+    """
+    for run_dir in (folder, folder / "run"):
+        if (run_dir / "manifest.json").is_file():
+            return run_dir
+    raise UserError(
+        f"{folder} holds no training run; give the folder of --out, after the run has begun"
+    )
+
+
+def track(run_dir: Path, send: Send) -> int:
+    """Send the log of a run; returns the last step that was sent, 0 for none.
+
+    Raises:
+        UserError: there is no log, or a line of it is none.
+    """
+    last = 0
+    for record in read_log(run_dir / "log.jsonl"):
+        last = record["step"]
+        send(last, figures_of(record))
+    return last
+
+
+def figures_of(record: StepRecord) -> dict[str, float]:
+    """Return the numbers of a line of the log by their names on a board; undefined ones are left out."""
+    figures: dict[str, float | None] = {
+        "learning_rate/share_of_peak": record.get("rate"),
+        "gradient_norm": record.get("norm"),
+        **_losses("train", record),
+    }
+    if record["seconds"]:
+        figures["tokens_per_second"] = record["tokens"] / record["seconds"]
+    if "validation" in record:
+        figures |= _losses("held_out", record["validation"])
+    return {
+        name: value
+        for name, value in figures.items()
+        if value is not None and math.isfinite(value)
+    }
+
+
+def _losses(part: str, record: LossRecord) -> dict[str, float]:
+    losses = {f"{part}/loss": record["loss"]}
+    for group, figures in record["groups"].items():
+        losses[f"{part}/loss/{group}"] = figures["loss"]
+        losses[f"{part}/accuracy/{group}"] = figures["accuracy"]
+    return losses

@@ -241,7 +241,9 @@ def rivers(tmp_path):
 
 
 @pytest.mark.engine
-def test_a_model_in_process_is_run_and_tested(rivers, tmp_path, command):
+def test_a_model_in_process_is_run_tested_and_judged(
+    rivers, tmp_path, command, monkeypatch
+):
     # A chat model with reflection tokens.
     model = tiny.save_llama(tmp_path / "interpreted", context=4096)
     (model / "chat_template.jinja").write_text(CHAT)
@@ -270,6 +272,17 @@ def test_a_model_in_process_is_run_and_tested(rivers, tmp_path, command):
     before = {path.name: path.read_bytes() for path in run.glob("k2*.jsonl")}
     out, _ = command(f"selfrag interpret faithfulness {run} {answering}")
     assert "Faithfulness: another order" in out
+    judged = f"selfrag interpret agree {run} {answering} --cell *-0-basic"
+    assert "Agreement with reflection tokens" in command(judged)[0]
+    with monkeypatch.context() as patched:  # what is judged needs no model
+        patched.setattr("selfrag.engines.load_engine", None)
+        command(judged)
+    (name,) = [path for path in run.glob("*.agreement.jsonl") if "log" not in path.name]
+    for record in read_records(name):
+        ids = [context["id"] for context in record["contexts"]]
+        assert ids == [f"p{record['id'][1:]}{letter}" for letter in "ab"]
+        for context in record["contexts"]:
+            assert 0 <= context["isrel"]["score"] <= 1
     assert {path: (run / path).read_bytes() for path in before} == before
 
     page = tmp_path / "page.md"

@@ -1,7 +1,11 @@
-"""Figures and kappa by hand, baselines that do what their names say, and reports."""
+"""Figures and kappa by hand, baselines that do what their names say, reports, and evaluations that are killed."""
 
+import itertools
+import json
 import math
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import tiny
@@ -23,6 +27,7 @@ from critic.baselines import (
 from critic.cases import GROUPS, Case
 from critic.evaluation import (
     MAJORITY,
+    PROMPTED,
     TFIDF,
     EvaluationSubjects,
     figures,
@@ -32,6 +37,7 @@ from critic.evaluation import (
 from critic.released import DATASET
 from critic.student.judge import student_critic
 from critic.student.prompt import CriticPrompt
+from critic.teacher.forms import OWN
 from retrieval.passage import Passage
 from selfrag.common.jsonl import write_jsonl
 from selfrag.reflection.judgment import Judgment
@@ -231,12 +237,14 @@ def test_baselines_are_written_one_after_the_other_with_a_manifest_and_reported_
     text = report(found, TFIDF)
     assert "left out: it is of labels of GPT-4, not of set0, set1." in text
     assert f"| {MAJORITY} |" in text
+    assert "| set1/rule |" in text
     assert "(paper)" not in text
     write_records(rows, [replace(row, dataset=DATASET) for row in labelled(each=4)])
     theirs = report(run_evaluation(rows, EvaluationSubjects(train=rows)), TFIDF)
     assert "| Llama2-7B (paper) | 0.938 | 0.802 | 0.935 | 0.735 |" in theirs
-    assert found[TFIDF].datasets == ("set0", "set1")
-    assert found[TFIDF].human["IsRel"].accuracy.n == 4
+    parts = found[TFIDF].parts["IsRel"]
+    assert set(parts) == set("human derived set0/rule set1/rule".split())
+    assert parts["human"].accuracy.n == 4
 
 
 def test_what_cannot_be_evaluated_is_named_before_a_model_is_asked(tmp_path, rows):
@@ -263,30 +271,171 @@ def test_what_cannot_be_evaluated_is_named_before_a_model_is_asked(tmp_path, row
         EvaluationSubjects()
 
 
+SIX = [
+    Case.of(
+        "IsRel",
+        f"Question {i}?",
+        evidence=Passage("p", "Text."),
+        id=f"r{i}",
+        label=label,
+        dataset="set",
+        label_source="human",
+        rule="rule",
+    )
+    for i, label in enumerate(("Relevant", "Irrelevant") * 3)
+]
+"""Of which CHUNK=4 makes two chunks, of 4 and of 2."""
+
+
 class Kept:
     """The prompts of a test: two of the rows do not fit."""
 
     eos_id, max_length = 0, 10
 
     def prompt(self, case):
-        dropped = {"evidence": 5} if case.id in ("0", "3") else {}
+        dropped = {"evidence": 5} if case.id in ("r1", "r5") else {}
         return CriticPrompt((1,), ((2,), (3,)), dropped)
 
 
-def test_cases_are_judged_in_chunks_and_shortened_rows_are_counted(monkeypatch):
-    asked = []
+class World:
+    """A folder with rows and two models: which were opened, and how many cases each call asked."""
 
-    def judge(cases):
-        asked.append(len(cases))
-        return [JUDGMENTS[int(case.id)] for case in cases]
+    def __init__(self, folder):
+        self.rows, self.out = folder / "rows.jsonl", folder / "out/figures.json"
+        self.journal = folder / "out/figures.json.journal"
+        write_records(self.rows, SIX)
+        for name in ("critic", "base"):
+            (folder / name).mkdir()
+            (folder / name / "config.json").write_text("{}")
+        self.subjects = EvaluationSubjects(
+            folder / "critic", folder / "base", self.rows, "transformers"
+        )
 
-    critic = student_critic(ScriptedEngine(None, 0), Kept())
-    critic.judge = judge
-    monkeypatch.setattr(evaluation, "CHUNK", 3)
-    found = evaluation.evaluate(critic, GOLD)
-    assert asked == [3, 1]
-    assert found.groups["IsRel"] == figures(GOLD, JUDGMENTS)
-    assert found.human == {}
-    assert found.shortened == 2
-    told = "\nRows with a part shortened to fit the prompt: critic 2 of 4.\n"
-    assert told in report({"critic": found}, "critic")
+    def load(self, model, *_):
+        self.opened.append(Path(model).name)
+        critic = student_critic(ScriptedEngine(None, 0), Kept())
+        critic.judge = self.judge
+        return critic
+
+    def judge(self, cases):
+        """Numbers that depend on how many cases are asked at once."""
+        self.asked.append(len(cases))
+        if len(self.asked) == self.killed:
+            raise KeyboardInterrupt
+        found = []
+        for case in cases:
+            number = int(case.id[1:])
+            share = (0.6 if len(cases) == 4 else 0.3) + number / 100
+            judgment = Judgment(case.labels, "case", (share, 1 - share), 0.5)
+            found.append(None if number == 3 else judgment)
+        return found
+
+    def run(self, killed=0):
+        """Until the call of this number, from 1, which does not come back."""
+        self.opened, self.asked, self.killed = [], [], killed
+        return run_evaluation(self.rows, self.subjects, out=self.out)
+
+    def kill(self, at):
+        with pytest.raises(KeyboardInterrupt):
+            self.run(killed=at)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    made = evaluation._manifest
+    monkeypatch.setattr(evaluation, "CHUNK", 4)
+    monkeypatch.setattr(
+        evaluation, "_manifest", lambda *args: made(*args) | {"time": "noon"}
+    )
+    monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
+    monkeypatch.setattr(evaluation, "load_critic", world.load)
+    monkeypatch.setattr(evaluation, "_load_model", world.load)
+    return world
+
+
+@pytest.fixture
+def whole(world):
+    """What an evaluation writes that nothing interrupts."""
+    world.run()
+    assert world.asked == [4, 2, 4, 2]
+    assert list(world.out.parent.iterdir()) == [world.out]
+    content = world.out.read_bytes()
+    shutil.rmtree(world.out.parent)
+    return content
+
+
+def test_the_figures_are_those_of_the_chunks_and_shortened_rows_are_counted(
+    world, whole
+):
+    written = json.loads(whole)
+    judgments = written["judgments"]["critic"]
+    assert judgments["r2"] == pytest.approx({"Relevant": 0.62, "Irrelevant": 0.38})
+    assert judgments["r3"] is None
+    assert judgments["r4"]["Relevant"] == pytest.approx(0.34)
+    # r0 and r2 are called Relevant and are, r5 Irrelevant; r1 is wrong, r3 has no judgment, r4 is wrong.
+    assert written["critics"]["critic"]["groups"]["IsRel"]["accuracy"]["value"] == 0.5
+    assert written["critics"]["critic"]["seconds"] == 2.0  # one tick a chunk
+    assert written["judgments"][PROMPTED] == judgments
+    assert written["critics"][PROMPTED]["shortened"] == 2
+    assert "shortened" not in written["critics"][MAJORITY]
+    told = f"\nRows with a part shortened to fit the prompt: critic 2 of 6; {PROMPTED} 2 of 6.\n"
+    assert told in report(world.run(), "critic")
+
+
+@pytest.mark.parametrize(
+    "killed, opened, asked",
+    [
+        (1, ["critic", "base"], [4, 2, 4, 2]),
+        (2, ["critic", "base"], [2, 4, 2]),
+        (4, ["base"], [2]),
+        ("last", [], []),
+    ],
+)
+def test_killed_in_any_chunk_or_after_the_last_figures_it_goes_on_there(
+    world, whole, killed, opened, asked, monkeypatch
+):
+    def last(path, value):
+        write(path, value)
+        if MAJORITY in value["critics"]:
+            raise KeyboardInterrupt
+
+    write = evaluation.write_json
+    with monkeypatch.context() as patch:
+        if killed == "last":
+            patch.setattr(evaluation, "write_json", last)
+        world.kill(killed)
+    assert world.journal.exists()
+    world.run()
+    assert world.opened == opened
+    assert world.asked == asked
+    assert world.out.read_bytes() == whole
+    assert list(world.out.parent.iterdir()) == [world.out]
+
+
+@pytest.mark.parametrize("out", [".", "..", "/"])
+def test_a_folder_is_no_place_for_the_result(out):
+    with refused("is a folder; name a file"):
+        evaluation.journal_of(Path(out))
+
+
+CHANGES = {
+    "rows": lambda world, patch: write_records(world.rows, SIX[:5]),
+    "critic": lambda world, _: (world.subjects.critic / "critic.json").write_text("{}"),
+    "prompt": lambda _, patch: patch.setattr(
+        "critic.teacher.forms.OWN", replace(OWN, forms={})
+    ),
+    "chunk": lambda world, patch: patch.setattr(evaluation, "CHUNK", 3),
+}
+
+
+@pytest.mark.parametrize("named", CHANGES)
+def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, named):
+    world.kill(2)
+    before = world.journal.read_bytes()
+    CHANGES[named](world, monkeypatch)
+    said = rf"journal holds a run with other {named}.*: give the same settings .* remove it"
+    with refused(said):
+        world.run()
+    assert world.opened == []
+    assert world.journal.read_bytes() == before

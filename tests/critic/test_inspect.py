@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from hostile import HOSTILE
-from json_files import write_lines
+from json_files import parse_table, write_lines
 from refusals import refused
 from structure import Structure
 
@@ -14,7 +14,8 @@ from critic.cli.main import main
 from critic.inspect import (
     MOST_PARTS,
     Inspection,
-    RowTally,
+    Statistics,
+    departure,
     inspect_rows,
     render,
 )
@@ -118,18 +119,19 @@ def file(tmp_path):
 
 
 def test_table_3_counts_rows_that_retrieve_at_least_once(file):
-    found = inspect_rows([file])
-    counts = {name: (t.rows, t.retrieving) for name, t in found.sources.items()}
+    statistics = inspect_rows([file]).statistics
+    counts = {name: (t.rows, t.retrieving) for name, t in statistics.sources.items()}
     asqa = {"asqa/long_form": (3, 3)}
     assert counts == {"nq/short_qa": (60, 60), "alpaca/instruction": (40, 0)} | asqa
-    long = found.sources["asqa/long_form"]
+    long = statistics.sources["asqa/long_form"]
     labels = [*map(long.labels, (RETRIEVE, ISREL, ISSUP, ISUSE))]
     assert labels == [[6, 0, 3], [3, 3], [3, 3, 0], [0, 0, 3, 0, 0]]
-    total = found.total
+    assert long.words == {11: 3}  # 4 + 4 + 3 words, passages left out
+    total = statistics.total
     assert total.rows == 103
     assert total.retrieving == 63
-    assert total.passages == 66
-    assert total.segments == 109
+    assert total.passages == {0: 40, 1: 60, 2: 3}
+    assert total.segments == {1: 100, 3: 3}
 
 
 def test_the_sample_is_seeded_and_takes_from_every_source_whatever_the_shards(
@@ -153,18 +155,40 @@ def test_the_sample_is_seeded_and_takes_from_every_source_whatever_the_shards(
     write_rows(shards[1], ROWS[70:])
     found = inspect_rows(shards, count=13, seed=1)
     assert found.sample == first
-    assert found.sources == inspect_rows([file]).sources
+    assert found.statistics == inspect_rows([file]).statistics
     with refused("'short-0'"):
         inspect_rows([shards[0], shards[0]])
 
 
-def test_provenance_is_kept_for_the_sample(file, tmp_path):
+def test_provenance_is_kept_for_the_sample_and_counted_for_all(file, tmp_path):
     records = tmp_path / "provenance.jsonl"
     write_lines(records, (provenance(row) for row in ROWS[:50]))
     found = inspect_rows([file], count=10, provenance=[records])
+    assert found.recorded == 50
+    assert found.rules == {"relevant and fully supported": 50}
     assert set(found.provenance) == {row.id for row in found.sample} & {
         row.id for row in ROWS[:50]
     }
+
+
+@pytest.mark.parametrize(
+    "parts, expected",
+    parse_table("""
+REr(a)f5 | ""
+N(a)REi(b)C(c)pREr(d)f5 | ""
+(a)5 | text, [Utility:5]
+N(a) | nothing
+"5" | [Utility:5]
+N5(a)5 | [Utility:5], text, [Utility:5]
+NEr(a)5 | passage, [Relevant], text, [Utility:5]
+RE(a)5 | [Retrieval], passage, text, [Utility:5]
+N(a)R(b)5 | [Retrieval], text, [Utility:5]
+C(a)f5 | [Continue to Use Evidence], text, [Fully supported], [Utility:5]
+REi(a)p5 | [Partially supported], [Utility:5]
+"""),
+)
+def test_a_target_that_departs_from_the_form_of_table_4_is_told(parts, expected):
+    assert departure(target(parts)).partition(" where ")[0] == expected
 
 
 def test_the_command_writes_a_page(file, tmp_path, capsys):
@@ -172,7 +196,7 @@ def test_the_command_writes_a_page(file, tmp_path, capsys):
     write_lines(records, [provenance(ROWS[0])])
     pages = []
     # a folder of critic augment
-    for files in (file, tmp_path):
+    for files in (f"{file} --provenance {records}", tmp_path):
         assert main(f"inspect {files} -o {out} -n 103 --replace".split()) == 0
         said = f"103 of 103 rows, 1 with provenance in {out}\n"
         assert capsys.readouterr().out == said
@@ -182,26 +206,30 @@ def test_the_command_writes_a_page(file, tmp_path, capsys):
 
 
 def test_bad_input_is_one_line_and_leaves_no_page(file, tmp_path, refusal):
-    nameless, out = tmp_path / "provenance.jsonl", tmp_path / "page.html"
+    nameless, out = tmp_path / "nameless.jsonl", tmp_path / "page.html"
     nameless.write_text("{}\n")
     inspect = f"critic inspect {file} -o {out}"
     assert "count=-1" in refusal(f"{inspect} -n -1")
-    assert "provenance record" in refusal(inspect)
+    assert "provenance record" in refusal(f"{inspect} -p {nameless}")
     assert not out.exists()
 
 
 TAGS = """html head meta title style body a header h1 h2 h3 p ul li span bdi nav main section div table caption
-    thead tbody tr th td fieldset legend label input article details summary pre
+    thead tbody tr th td svg text rect figure figcaption fieldset legend label input article details summary pre
     strong"""
 ATTRIBUTES = """lang charset http-equiv content name class href id scope tabindex role aria-label aria-labelledby
     viewbox width height x y text-anchor dir type checked"""
 
 
 def rendered(rows, records=None, files=(("rows", "0"),)):
-    sources = {}
+    statistics, records = Statistics(), records or {}
     for row in rows:
-        sources.setdefault(row.source, RowTally()).add(row)
-    return render(Inspection(tuple(files), 7, sources, tuple(rows), records or {}))
+        statistics.add(row)
+    return render(
+        Inspection(
+            tuple(files), 7, statistics, tuple(rows), records, recorded=len(records)
+        )
+    )
 
 
 def page(*args, **rest):
@@ -244,6 +272,9 @@ def test_a_row_shows_its_tokens_text_folded_passages_and_provenance_for_the_ear_
     assert found.tags.count(("details", (("class", "passage"),))) == 3
     assert HALL.passage.text in found.text("div")
     assert found.text("summary").count("why these tokens") == 1
+    assert all(
+        dict(attrs).get("aria-label") for tag, attrs in found.tags if tag == "svg"
+    )
     found.check_heard()
 
 

@@ -26,6 +26,7 @@ from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     UNANSWERABLE,
     FlowOutcome,
+    adaptive_bins,
     brier,
     calibration_error,
     classification,
@@ -196,6 +197,11 @@ def test_five_answers_by_hand():
     assert high.accuracy == 0.75
     assert math.isnan(calibration_error([], []).value)
     assert reliability([], []) == ()
+    # Adaptive bins hold equal counts and keep ties together: (2 * |0.15 - 0.5| + 0.2 + 0.1) / 4.
+    error = calibration_error([0.15, 0.15, 0.8, 0.9], [1, 0, 1, 1], adaptive=True)
+    assert error.value == pytest.approx(0.25)
+    assert adaptive_bins([0.4, 0.1, 0.3, 0.2], 2).tolist() == [1, 0, 1, 0]
+    assert set(adaptive_bins([0.5] * 7, 3)) == {0}
     # A border belongs to the upper bin, and one to the last.
     assert equal_bins([0.0, 0.1, 0.0999, 1.0]).tolist() == [0, 1, 0, 9]
     for confidence, message in (
@@ -226,10 +232,14 @@ def test_figures_agree_with_torchmetrics_and_scikit_learn():
     assert brier(said, right).value == pytest.approx(
         sklearn.brier_score_loss(correct, confidence)
     )
-    accuracy, mean = curve(correct, confidence, n_bins=10)
-    shown = reliability(said, right)
-    np.testing.assert_allclose([one.confidence for one in shown], mean, atol=0.002)
-    np.testing.assert_allclose([one.accuracy for one in shown], accuracy, atol=0.011)
+    for adaptive, strategy in ((False, "uniform"), (True, "quantile")):
+        accuracy, mean = curve(correct, confidence, n_bins=10, strategy=strategy)
+        shown = reliability(said, right, adaptive=adaptive)
+        np.testing.assert_allclose([one.confidence for one in shown], mean, atol=0.002)
+        # quantile borders move one
+        np.testing.assert_allclose(
+            [one.accuracy for one in shown], accuracy, atol=0.011
+        )
     for count in (1, 2, 5, 30):
         truth, predicted = (
             [str(label) for label in random.choice(list("abc"), count)]
@@ -275,7 +285,7 @@ def sure(rights, wrongs):
 
 def test_the_temperature_makes_confidence_the_share_that_is_right():
     """Right in 80 of 100 rows: the log-odds of .99 become those of .8, so T is near log 99 / log 4."""
-    scaling = fit(sure(80, 20))
+    scaling = fit(sure(80, 20), biased=False)
     assert scaling.temperature == pytest.approx(math.log(99) / math.log(4), rel=0.1)
     assert scaling(sure(1, 0)[0].judgment).probability("Relevant") == pytest.approx(
         0.8, abs=0.02

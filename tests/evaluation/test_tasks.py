@@ -29,7 +29,7 @@ from selfrag.evaluation.task import (
     SHORT,
     task_of,
 )
-from selfrag.evaluation.task_files import read_task, read_tasks, searched
+from selfrag.evaluation.task_files import read_task, read_tasks, save_rows, searched
 from selfrag.reflection.weights import Weights
 from selfrag.render.tables import compact
 
@@ -470,3 +470,28 @@ def test_bad_rows_of_questions_are_one_line(tmp_path, name, text, said):
     file.write_text(text if isinstance(text, str) else json.dumps(text))
     with refused(re.escape(said)):
         read_task(file)
+
+
+def test_issue_50_data_sets_and_frames_become_files(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    pandas = pytest.importorskip("pandas")
+    columns = {"question": ["Who?", "When?"]}
+    columns |= {"answer": [["Ann"], ["1900", "in 1900"]], "note": [None, 1.5]}
+    frame = pandas.DataFrame(columns)
+    data = datasets.Dataset.from_dict(columns)
+    for given in (data, frame, frame.to_dict("records")):
+        file = save_rows(given, tmp_path / "set.jsonl")
+        answers = [(item.id, item.answers) for item in file.items]
+        assert answers == [("row-1", ("Ann",)), ("row-2", ("1900", "in 1900"))]
+        assert read_task(file.path).items == file.items
+    split = datasets.DatasetDict(validation=data)
+    for wrong, said in (
+        (split, "the splits validation; give one of them"),
+        ([{"question": "Who?", "answer": float("nan")}], "row 1: no answer"),
+        ([5], "row 1: a row must be a mapping, not int"),
+        ([], "no rows"),
+    ):
+        with refused(said):
+            save_rows(wrong, tmp_path / "wrong.jsonl")
+    with refused(r"must end with \.jsonl"):
+        save_rows([], tmp_path / "wrong.csv")

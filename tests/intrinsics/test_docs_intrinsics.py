@@ -84,6 +84,8 @@ def test_the_commands_of_training_run(data, chat_llama, tmp_path, monkeypatch, c
                 "2",
                 "--only",
                 "answerability",
+                "--shots",
+                "0",
             ]
         assert main(arguments) == 0, line
     assert (tmp_path / "runs" / "answerability" / "adapter" / "intrinsic.json").exists()

@@ -98,6 +98,25 @@ def test_reflection_tokens_judge_questions_passages_and_sentences():
     assert (result.failure, result.answerable) == ("too long", pytest.approx(0.2))
 
 
+def test_a_requirement_of_tokens_is_a_hard_constraint():
+    check = library()["requirement_check.tokens"]
+    requirement_text = "issup=Fully supported,Partially supported"
+    assert check(ANSWERED, [D1, D2], requirement=requirement_text).met == pytest.approx(
+        0.8
+    )
+    assert check(ASKED, [D1, D2], requirement="isrel=Relevant").met == pytest.approx(
+        0.9
+    )
+    for said, requirement, message in (
+        (ANSWERED, "be polite", "reflection tokens check a constraint such as"),
+        (ANSWERED, "issup=polite", "unknown issup label 'polite'"),
+        (ANSWERED, "retrieve=Retrieval", "can be constrained"),
+        (ASKED, "issup=Fully supported", "judges a reply"),
+    ):
+        with refused(message):
+            check(said, [D1], requirement=requirement)
+
+
 def test_words_judge_without_a_model():
     passage = Passage("tea", "Green tea is brewed at 80 degrees.")
     asked = "How hot is green tea brewed?"

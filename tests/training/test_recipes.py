@@ -97,7 +97,9 @@ def test_a_bad_set_value_is_named(text, message):
 
 
 @pytest.mark.parametrize("name", GENERATOR.names())
-def test_a_printed_recipe_is_read_as_the_same(tmp_path, name):
+def test_a_printed_recipe_is_read_as_the_same_with_the_source_of_each_value(
+    tmp_path, name
+):
     recipe = read_recipe(name).changed(
         {"--epochs": {"training.epochs": 7}, "--lr": {"training.learning_rate": None}}
     )
@@ -105,7 +107,8 @@ def test_a_printed_recipe_is_read_as_the_same(tmp_path, name):
     assert again.config == recipe.config
     assert again.scale == recipe.scale
     assert recipe.config.epochs == 7
-    assert "epochs = 7\n" in text
+    assert "epochs = 7                        # --epochs\n" in text
+    assert "clip = 1.0                        # " in text
     assert text.startswith(f"# generator: generator/{name} with --epochs\n")
 
 

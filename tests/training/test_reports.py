@@ -1,17 +1,19 @@
-"""Model cards: they say what the files of a run say, and no path of this machine."""
+"""What tells of a run: model card, boards. They say what its files say, and no path of this machine."""
 
 import json
+import time
 
 import pytest
 import tiny
-from json_files import parse_table, read_json
+from json_files import parse_table, read_json, write_json
 from lettered import row
 from refusals import refused
 from trained import ROWS, config, write
 
+from selfrag.cli.main import main
 from selfrag.training.job import TrainingJob, base_name, run
 from selfrag.training.records import read_log
-from selfrag.training.reports import CHECKPOINT, last_figures, render
+from selfrag.training.reports import CHECKPOINT, last_figures, render, track
 from selfrag.training.settings import Scale
 
 
@@ -129,10 +131,83 @@ def test_rows_left_out_are_counted_and_names_from_files_cannot_break_the_card(
     assert "\n# Title" not in card
 
 
+@pytest.fixture
+def log(tmp_path):
+    """Of a run in `out`."""
+    (tmp_path / "out/run").mkdir(parents=True)
+    write_json(tmp_path / "out/run/manifest.json", {"config": {"seed": 3}})
+    return tmp_path / "out/run/log.jsonl"
+
+
+def lines(*records):
+    return "".join(json.dumps(one) + "\n" for one in records)
+
+
+class Kept(dict):
+    """Figures by step; none is sent twice."""
+
+    def __call__(self, step, figures):
+        assert step not in self
+        self[step] = figures
+
+
 @pytest.mark.parametrize(
     "content", [b"{\n", b"\xff\xfe\n", b'{"step": 1, "groups": 5}\n']
 )
-def test_a_damaged_log_is_one_line(tmp_path, content):
-    (tmp_path / "log.jsonl").write_bytes(content)
+def test_a_damaged_log_is_one_line(log, content):
+    log.write_bytes(content)
     with refused("log"):
-        read_log(tmp_path / "log.jsonl")
+        track(log.parent, Kept())
+
+
+def test_tensorboard_reads_what_was_sent(log, capsys):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log.write_text(lines(record(1, 2.0), record(2, 1.0)))
+    for _ in range(2):  # the second time replaces the first
+        assert main(["train", "track", str(log.parents[1])]) == 0
+    assert capsys.readouterr().out.endswith("2 steps sent\n")
+    events = EventAccumulator(str(log.with_name("tensorboard"))).Reload()
+    assert [(one.step, one.value) for one in events.Scalars("train/loss")] == [
+        (1, 2.0),
+        (2, 1.0),
+    ]
+
+
+def test_wandb_without_a_network(log, monkeypatch):
+    """What is sent holds no key of the environment."""
+    pytest.importorskip("wandb")
+    key = "0123456789abcdef0123456789abcdef01234567"
+    for name in ("WANDB_API_KEY", "OPENAI_API_KEY", "HF_TOKEN"):
+        monkeypatch.setenv(name, key)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    log.write_text(lines(record(1, 2.0)))
+    assert main(f"train track {log.parents[1]} --to wandb".split()) == 0
+    (file,) = log.with_name("wandb").glob("offline-run-*/*.wandb")
+    until = time.monotonic() + 30  # wandb's own process writes the file
+    while b"train/loss/isrel" not in file.read_bytes():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    sent = [path for path in log.with_name("wandb").rglob("*") if path.is_file()]
+    assert [path for path in sent if key.encode() in path.read_bytes()] == []
+
+
+def test_undefined_numbers_are_left_out_and_held_out_ones_sent(log):
+    held = json.loads(
+        '{"loss": 0.75, "groups": {"issup": {"n": 1, "loss": 0.5, "accuracy": 1.0}}}'
+    )
+    log.write_text(
+        lines(record(1, 3.0, norm=float("nan"), validation=held), record(2, 2.0))
+    )
+    kept = Kept()
+    assert track(log.parent, kept) == 2
+    assert kept[1].keys() ^ kept[2].keys() == {
+        "gradient_norm",
+        "held_out/loss",
+        "held_out/loss/issup",
+        "held_out/accuracy/issup",
+    }
+    assert kept[1]["train/loss/isrel"] == 6.0
+    assert kept[1]["held_out/loss"] == 0.75

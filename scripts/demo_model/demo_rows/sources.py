@@ -14,9 +14,8 @@ from critic.case_files import read_labelled as read_cases
 from critic.cases import Case
 from critic.pairs import Pair, read_pairs
 from retrieval.passage import Passage
-from scripts.demo_model.demo_rows.collection import read_collection
 from selfrag.common.errors import UserError
-from selfrag.experiments.intrinsics.conversations import csv_lines
+from selfrag.experiments.intrinsics.conversations import csv_lines, read_collection
 from selfrag.training.intrinsics.rows import IntrinsicRow, read_labelled
 
 FILES: tuple[str, ...] = (

@@ -273,6 +273,14 @@ def equal_bins(confidence: ArrayLike) -> Indices:
     return np.clip((values * BINS).astype(np.intp), 0, BINS - 1)
 
 
+def adaptive_bins(confidence: ArrayLike, bins: int = BINS) -> Indices:
+    """Return the bin of each confidence, of bins with the same number of predictions, as far as ties allow."""
+    values = np.asarray(confidence, dtype=np.float64)
+    # Equal values share the place of the first of them, so the order of the rows does not matter.
+    place = np.searchsorted(np.sort(values), values, side="left")
+    return (place * bins // max(1, len(values))).astype(np.intp)
+
+
 def error_statistic(surplus: FloatArray, bins: Indices) -> Statistic:
     """Return what computes the expected calibration error of bootstrap samples.
 
@@ -292,16 +300,18 @@ def calibration_error(
     confidence: Sequence[float],
     correct: Sequence[float],
     *,
+    adaptive: bool = False,
     seed: int = 0,
 ) -> Estimate:
     """Return the expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
 
-    Bins are of equal width. Resampled errors lie above the true one on few rows, so the interval does too.
+    Bins are of equal width, or of equal counts (`adaptive`). Resampled errors lie above the true one on few rows, so
+    the interval does too.
 
     Raises:
         ValueError: lengths differ, or a confidence is no probability.
     """
-    values, right, where = _binned(confidence, correct)
+    values, right, where = _binned(confidence, correct, adaptive)
     return bootstrap(len(values), error_statistic(values - right, where), seed)
 
 
@@ -320,13 +330,15 @@ def brier(
 def reliability(
     confidence: Sequence[float],
     correct: Sequence[float],
+    *,
+    adaptive: bool = False,
 ) -> tuple[Bin, ...]:
     """Return the bins behind the error, in order of confidence.
 
     Raises:
         ValueError: as `calibration_error`.
     """
-    values, right, where = _binned(confidence, correct)
+    values, right, where = _binned(confidence, correct, adaptive)
     shown = []
     for number in np.unique(where):
         inside, hits = values[where == number], right[where == number]
@@ -338,6 +350,7 @@ def reliability(
 def _binned(
     confidence: Sequence[float],
     correct: Sequence[float],
+    adaptive: bool = False,
 ) -> tuple[FloatArray, FloatArray, Indices]:
     values = np.asarray(confidence, dtype=np.float64)
     right = np.asarray(correct, dtype=np.float64)
@@ -347,7 +360,7 @@ def _binned(
         )
     if len(wrong := values[~((values >= 0) & (values <= 1))]):
         raise ValueError(f"no probability: {wrong[0]}")
-    return values, right, equal_bins(values)
+    return values, right, adaptive_bins(values) if adaptive else equal_bins(values)
 
 
 def plot_reliability(systems: Mapping[str, Sequence[Bin]], out: Path) -> Path:

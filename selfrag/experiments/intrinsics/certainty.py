@@ -48,6 +48,7 @@ UNCERTAINTY_HEAD = (
     "system",
     "ECE of the decile",
     "of the expectation",
+    "adaptive bins",
     "Brier",
     "AUC",
     "undefined",
@@ -179,10 +180,11 @@ def _figures(
             middle.append(float(certainty.decile or 0.0))
     undefined = len(answers) - len(truth)
     if not truth:
-        return (*[NONE] * 4, str(undefined)), {"undefined": undefined}, ()
+        return (*[NONE] * 5, str(undefined)), {"undefined": undefined}, ()
     figures = {
         "ece_decile": calibration_error(middle, truth, seed=seed),
         "ece": calibration_error(expected, truth, seed=seed),
+        "ece_adaptive": calibration_error(expected, truth, adaptive=True, seed=seed),
         "brier": brier(expected, truth, seed=seed),
         "auc": area(zip(truth, expected, strict=True), seed),
     }

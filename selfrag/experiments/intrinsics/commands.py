@@ -76,6 +76,7 @@ def intrinsics(
                 "flows",
             ),
             *(
+                "shots",
                 "judges=--by",
                 "dialect",
                 "judge=--load-judge",

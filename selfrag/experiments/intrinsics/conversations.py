@@ -1,8 +1,9 @@
-"""Conversations whose last question has known passages: read from rows, and searched by words."""
+"""Conversations whose last question has known passages: read from rows and collections, and searched by words."""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias
 
 from selfrag.interface import (
     JudgeInput,
+    Message,
     Passage,
     Retriever,
     UserError,
@@ -19,12 +21,16 @@ from selfrag.interface import (
 from selfrag.judges.conversation import same_question
 from selfrag.training.intrinsics.rows import IntrinsicRow
 
+PRONOUN = "it"
+FOLLOW_UP = "/follow-up"
+_SHORT = 4  # letters; shorter titles are words of the language as often as names
+
 
 @dataclass(frozen=True, slots=True)
 class JudgedTurn:
     """A question at the end of a conversation."""
 
-    id: str
+    id: str  # of the query, with `FOLLOW_UP` where it was made dependent
     state: JudgeInput  # the conversation
     gold: str  # the question that stands alone
     relevant: frozenset[str]  # ids of its passages
@@ -32,6 +38,26 @@ class JudgedTurn:
     answers: tuple[str, ...] = ()  # short answers, if known
     source: str = ""  # data set that it is of
     collection: str = ""  # what is searched for it, of several; see `read_collections`
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCollection:
+    """A corpus with judged queries."""
+
+    passages: Mapping[str, Passage]  # by id
+    # id -> text and short answers, of one split
+    queries: Mapping[str, tuple[str, tuple[str, ...]]]
+    relevant: Mapping[str, frozenset[str]]  # id of a query -> ids of its passages
+
+
+def read_collection(folder: Path, split: str) -> QueryCollection:
+    """Read `wiki-mix.jsonl.gz` (or `corpus.jsonl`), `queries.jsonl` and `qrels.tsv`."""
+    passages = read_passages(folder)
+    queries = {}
+    for name, part, text, answers in read_jsonl(folder / "queries.jsonl", _query):
+        if part == split:
+            queries[name] = text, answers
+    return QueryCollection(passages, queries, read_qrels(folder / "qrels.tsv"))
 
 
 def read_qrels(path: Path) -> dict[str, frozenset[str]]:
@@ -62,7 +88,7 @@ def read_passages(corpus: Path) -> dict[str, Passage]:
         if path.is_file():
             return {passage.id: passage for passage in read_jsonl(path, _passage)}
     raise UserError(
-        f"{corpus} has no corpus.jsonl; give a file of passages, or a folder with one for each domain"
+        f"{corpus} has no corpus.jsonl; give a folder with corpus, queries.jsonl and qrels.tsv"
     )
 
 
@@ -167,6 +193,62 @@ def unanswerable_turns(rows: Sequence[IntrinsicRow]) -> list[JudgedTurn]:
     ]
 
 
+def turns(collection: QueryCollection) -> list[JudgedTurn]:
+    """Make follow-ups of questions that name their passage's title, and ask each question after another topic."""
+    made: list[JudgedTurn] = []
+    openings: list[str] = []
+    for key, (text, answers) in sorted(collection.queries.items()):
+        relevant = (
+            collection.relevant.get(key, frozenset()) & collection.passages.keys()
+        )
+        titles = [
+            title_in(text, collection.passages[name].title) for name in sorted(relevant)
+        ]
+        title = next(filter(None, titles), "")
+        if not title:
+            continue
+        opening = f"Tell me about {title}."
+        dependent = (
+            Message("user", opening),
+            Message("user", with_pronoun(text, title)),
+        )
+        made.append(
+            JudgedTurn(
+                key + FOLLOW_UP, JudgeInput(dependent), text, relevant, False, answers
+            )
+        )
+        if openings and openings[-1] != opening:
+            alone = (Message("user", openings[-1]), Message("user", text))
+            made.append(
+                JudgedTurn(key, JudgeInput(alone), text, relevant, True, answers)
+            )
+        openings.append(opening)
+    return made
+
+
+def title_in(question: str, title: str) -> str:
+    """Return the title, without what is in brackets, if the question has it as whole words; else nothing."""
+    if title.rstrip().endswith(")"):
+        title = title.partition("(")[0]
+    title = title.strip()
+    if len(title) < _SHORT or not re.search(
+        rf"(?<!\w){re.escape(title)}(?!\w)", question, re.IGNORECASE
+    ):
+        return ""
+    return title
+
+
+def with_pronoun(question: str, title: str) -> str:
+    """Return the question with its title (and an article before it) as a pronoun."""
+    pattern = rf"(?<!\w)(?:the\s+)?{re.escape(title)}(?!\w)('s)?"
+    return re.sub(
+        pattern,
+        lambda m: "its" if m.group(1) else PRONOUN,
+        question,
+        flags=re.IGNORECASE,
+    )
+
+
 def _passage(record: dict[str, Any]) -> Passage:
     try:
         return Passage(
@@ -176,6 +258,17 @@ def _passage(record: dict[str, Any]) -> Passage:
         )
     except KeyError as error:
         raise UserError(f"a passage lacks {error}") from error
+
+
+def _query(record: dict[str, Any]) -> tuple[str, str, str, tuple[str, ...]]:
+    if not isinstance(record.get("id"), str) or not isinstance(record.get("text"), str):
+        raise UserError("a query has 'id' and 'text'")
+    return (
+        record["id"],
+        str(record.get("split")),
+        record["text"],
+        tuple(map(str, record.get("answers") or [])),
+    )
 
 
 def sample(turns: Sequence[JudgedTurn], limit: int | None) -> list[JudgedTurn]:

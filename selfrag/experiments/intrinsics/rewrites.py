@@ -12,6 +12,7 @@ from selfrag.evaluation.intervals import json_values, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.rankings import ndcg_at, recall_at
 from selfrag.experiments.intrinsics.conversations import (
+    FOLLOW_UP,
     JudgedTurn,
     Searches,
     sample,
@@ -225,6 +226,9 @@ def _retrieval(
     tables, figures = measure_parts(
         "Retrieval with the rewrite", head, _by_need(followups), values, measure
     )
+    if any(turn.id.endswith(FOLLOW_UP) for turn in followups):
+        note = "Follow-ups made from questions that name their passage's title; the question itself is the gold rewrite"
+        tables[0] = replace(tables[0], notes=(note,))
     known: dict[str, Sequence[Any]] = {
         "gold": [turn.gold for turn in followups],
         "relevant": [sorted(turn.relevant) for turn in followups],

@@ -33,8 +33,10 @@ from selfrag.experiments.intrinsics.conversations import (
     Searches,
     assign_collections,
     judged_turns,
+    read_collection,
     read_collections,
     sample,
+    turns,
     unanswerable_turns,
 )
 from selfrag.experiments.intrinsics.flows import FLOWS_PART, evaluate_flows
@@ -50,10 +52,13 @@ from selfrag.experiments.intrinsics.rewrites import (
 from selfrag.experiments.intrinsics.settings import MeasurementSettings
 from selfrag.experiments.intrinsics.subjects import (
     ADAPTED,
+    PROMPTED,
     UNTRAINED,
     Beside,
+    FewShot,
     Subject,
     prompted,
+    worked,
 )
 from selfrag.experiments.report_tables import MeasuredSection, markdown
 from selfrag.interface import (
@@ -72,6 +77,7 @@ from selfrag.intrinsics.questions import Answerability
 from selfrag.intrinsics.responses import HallucinationDetection
 from selfrag.judges.prompted import PromptedJudge
 from selfrag.training.intrinsics.certainty import OwnAnswer, own_answers, read_questions
+from selfrag.training.intrinsics.job import teachable
 from selfrag.training.intrinsics.rows import (
     STEMS,
     IntrinsicRow,
@@ -112,7 +118,7 @@ def check_settings(settings: MeasurementSettings) -> None:
         raise UserError(
             f"unknown dialect {settings.dialect!r:.60}; known: {', '.join(dialects())}"
         )
-    for name, least in (("limit", 1), ("flows", 2), ("answers", 0)):
+    for name, least in (("limit", 1), ("flows", 2), ("shots", 0), ("answers", 0)):
         value = getattr(settings, name)
         if value is not None and value < least:
             raise UserError(f"{name}={value}: give a number of at least {least}")
@@ -227,7 +233,7 @@ def _part(
     """Measure one part; `errors` get what could not be asked."""
     seed = settings.seed
     train = _rows(settings, name, "train") if name in ROWS else []
-    subjects = _subjects(name, settings, library)
+    subjects = _subjects(name, settings, library, train)
     if beside.rival is not None and name in ROWS:
         subjects.append(beside.rival)
     subjects = [replace(subject, errors=errors) for subject in subjects]
@@ -240,7 +246,7 @@ def _part(
     if name == REWRITE_PART:
         writing = None
         if settings.answers:
-            judge = _subjects(FLOWS_PART, settings, library)[0]
+            judge = _subjects(FLOWS_PART, settings, library, [])[0]
             judge = replace(judge, errors=errors)
             writing = Writing(
                 _writer(settings, library), engine, judge, settings.answers
@@ -279,6 +285,7 @@ def _subjects(
     name: str,
     settings: MeasurementSettings,
     library: Library,
+    train: Sequence[IntrinsicRow],
 ) -> list[Subject]:
     if name == FLOWS_PART:
         # what judges in flows where nobody chose
@@ -305,6 +312,17 @@ def _subjects(
     for choice in settings.judges or JUDGES:
         if choice == "prompt":
             subjects.append(untrained)
+            if settings.shots and train:
+                shots = worked(
+                    train, teachable(name), settings.shots, seed=settings.seed
+                )
+                subjects.append(
+                    replace(
+                        untrained,
+                        name=PROMPTED,
+                        executor=FewShot(untrained.executor, shots),
+                    )
+                )
             continue
         try:
             judge = library.get(find(name), choice).by
@@ -373,27 +391,35 @@ def _judge(settings: MeasurementSettings, out: Path | None) -> Entails | None:
 def _followups(
     settings: MeasurementSettings,
 ) -> tuple[list[JudgedTurn], Searches | None]:
-    """Return questions of rows with known passages, and what searches for them."""
+    """Return questions with known passages, from rows or made from a collection, and what searches for them."""
     if settings.corpus is None and settings.index is None:
         return [], None
     searched = load_retriever(settings.index, demo=False)
     known = find_file(REWRITE_PART, settings.data, "dev")
     rows = [] if known is None else _rows(settings, REWRITE_PART, "dev")
     collections: dict[str, dict[str, Passage]] = {}
-    passages: dict[str, Passage] | None = None
-    if settings.corpus is not None:
-        collections = read_collections(settings.corpus)
-        passages = {}
-        for of_collection in collections.values():
-            passages |= of_collection
-    follow_ups = judged_turns(rows, passages)
-    if not follow_ups:
-        raise UserError(
-            f"no row of {known or settings.data} has 'relevant' passages that are there; rows need them for a search"
+    if settings.corpus is None or any(row.relevant for row in rows):
+        passages: dict[str, Passage] | None = None
+        if settings.corpus is not None:
+            collections = read_collections(settings.corpus)
+            passages = {}
+            for of_collection in collections.values():
+                passages |= of_collection
+        follow_ups = judged_turns(rows, passages)
+        if not follow_ups:
+            raise UserError(
+                f"no row of {known or settings.data} names a passage that is there; give a --corpus with judgments"
+            )
+        file = find_file(ANSWERABILITY_PART, settings.data, "dev")
+        follow_ups += (
+            []
+            if file is None
+            else unanswerable_turns(read_labelled(file, ANSWERABILITY_PART))
         )
-    file = find_file(ANSWERABILITY_PART, settings.data, "dev")
-    if file is not None:
-        follow_ups += unanswerable_turns(read_labelled(file, ANSWERABILITY_PART))
+    else:
+        collection = read_collection(settings.corpus, "dev")
+        collections = {"": dict(collection.passages)}
+        follow_ups = sample(turns(collection), settings.limit)
     if searched is not None:
         return follow_ups, {"": searched}
     follow_ups = assign_collections(follow_ups, collections)

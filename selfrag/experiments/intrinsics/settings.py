@@ -14,12 +14,13 @@ class MeasurementSettings:
         data: folder with the rows of the intrinsics, or with `intrinsics/`.
         model: the adapters' base: demo, a folder with a checkpoint, or a hub name.
         adapters: folder with a subfolder for each adapter; by default the demo's adapters.
-        corpus: for the recall of rewrites and for flows: a file of passages, of which the rows of rewrites say which
-            are relevant, or a folder with one for each domain.
+        corpus: for the recall of rewrites and for flows: folder with corpus, queries and qrels, or passages alone. A
+            file of passages does if the rows of rewrites say which are relevant, or a folder with one for each domain.
         parts: measure this intrinsic only; by default all but the flows, which are slow.
         engine: vllm or transformers; by default the best one installed.
         limit: most rows of each intrinsic.
         flows: number of questions for flows.
+        shots: examples of the prompted baseline; 0 leaves it out.
         judges: measure this judge only: tokens, combined, adapter, prompt, overlap; by default all.
         dialect: prompts of the adapters, such as granite-3.2; needed for published ones.
         judge: judge of entailment for citations and answers, such as true or nli:MODEL.
@@ -39,6 +40,7 @@ class MeasurementSettings:
     engine: str | None = None
     limit: int | None = None
     flows: int = 60
+    shots: int = 3
     judges: tuple[str, ...] = ()
     dialect: str | None = None
     judge: str | None = None

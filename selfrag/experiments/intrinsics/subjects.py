@@ -1,10 +1,11 @@
-"""What is measured: adapters, reflection tokens, words, the model by a prompt, published figures."""
+"""What is measured: adapters, reflection tokens, words, the model by a prompt or with examples, published figures."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -12,18 +13,27 @@ from selfrag.evaluation.metrics.alce import Entails
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.interface import (
     Capability,
+    ChatPrompt,
     Code,
+    Completion,
+    Failed,
     Judge,
     JudgeInput,
+    Message,
+    ModelRequest,
     Progress,
     Reflection,
+    Steps,
+    Teachable,
 )
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.named import chat_model
 from selfrag.judges.wire import DIALECT, Codec, Executor
+from selfrag.training.intrinsics.job import chosen
+from selfrag.training.intrinsics.rows import IntrinsicRow, gold_of
 
-ADAPTED, UNTRAINED = "adapter", "untrained"
-"""Names of the systems: our adapter; the base, asked in the same way."""
+ADAPTED, UNTRAINED, PROMPTED = "adapter", "untrained", "prompted"
+"""Names of the systems: our adapter; the base, asked in the same way; the base with worked examples before it."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,62 @@ class Beside:
 
 
 ALONE = Beside()
+
+
+@dataclass(frozen=True)
+class FewShot(Executor):
+    """An executor that puts worked examples, turns of user and assistant, before each request."""
+
+    executor: Executor
+    shots: tuple[Message, ...]
+
+    @cached_property
+    def engine(self) -> Any:
+        """Return the engine of the executor."""
+        return self.executor.engine
+
+    def steps(
+        self, requests: Sequence[ModelRequest]
+    ) -> Steps[list[Completion | Failed]]:
+        """Ask the executor; a prompt that is rendered by its dialect stays as it is."""
+        return (
+            yield from self.executor.steps(
+                [self._shown(request) for request in requests]
+            )
+        )
+
+    def _shown(self, request: ModelRequest) -> ModelRequest:
+        prompt = request.prompt
+        if not isinstance(prompt, ChatPrompt):
+            return request
+        return replace(
+            request, prompt=replace(prompt, messages=(*self.shots, *prompt.messages))
+        )
+
+
+def worked(
+    rows: Sequence[IntrinsicRow], codec: Teachable, count: int, *, seed: int = 0
+) -> tuple[Message, ...]:
+    """Return worked examples from the shorter half of training rows, labels in turn."""
+
+    def length(state: JudgeInput) -> int:
+        texts = [
+            *(message.content for message in state.messages),
+            *(passage.text for passage in state.passages),
+        ]
+        return sum(map(len, texts))
+
+    short = sorted(rows, key=lambda row: (length(row.state), row.id))[
+        : max(count, len(rows) // 2)
+    ]
+    turns: list[Message] = []
+    for row in chosen(short, count, seed):
+        request = codec.encode(row.state)
+        targets = codec.teach(request, gold_of(row, request))
+        if targets and isinstance(request.prompt, ChatPrompt):
+            reply = "\n".join(target.prefill + target.text for target in targets)
+            turns += [*request.prompt.messages, Message("assistant", reply)]
+    return tuple(turns)
 
 
 PUBLISHED: Mapping[str, Any] = tomllib.loads(

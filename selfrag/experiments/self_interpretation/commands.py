@@ -53,7 +53,7 @@ Drawing = Annotated[
     Fields(
         DrawSettings,
         "What is asked",
-        *("limit", "seed", "index", "pool", "relevance"),
+        *("limit", "seed", "index", "pool", "relevance", "example_contexts", "words"),
     ),
 ]
 FILE = "questions with answers and passages: FILE of user rows, or TASK=FILE such as qampari=.."
@@ -71,6 +71,8 @@ def run(
     replies: RepliesSettings,
     axes: Axes,
     drawing: Drawing,
+    tag: str = "(example)",
+    mention_examples: bool = False,
     retry_failed: bool = False,
     dry_run: bool = False,
 ) -> CommandResult:
@@ -83,20 +85,26 @@ def run(
 
     What answers:
         model: demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint
+
+    What is asked:
+        tag: opening tag around a demonstration
+        mention_examples: mention demonstrations also where there are none, as Table 1
     """
     quiet()
     from selfrag.evaluation.presets import Given
     from selfrag.experiments.self_interpretation.generators import Generator
     from selfrag.experiments.self_interpretation.grid import grid
+    from selfrag.experiments.self_interpretation.prompts import GridTemplate
     from selfrag.experiments.self_interpretation.questions import draw
     from selfrag.experiments.self_interpretation.run import planned, run_grid
 
     if replies.get("layout") == "reflective":
-        purpose = "for a prompt, and --layout reflective makes none"
-        refuse_options(ctx, ("--max-tokens",), purpose)
+        unread = ("--max-tokens", "--tag", "--mention-examples")
+        refuse_options(ctx, unread, "for a prompt, and --layout reflective makes none")
     cells = grid(GridSettings(**axes))
+    template = GridTemplate.tagged(tag, always_mentions_examples=mention_examples)
     name, options = engine_options(engine)
-    generator = Generator(model, name, options, **replies)
+    generator = Generator(model, name, options, template, **replies)
     passages = max(cell.cutoff for cell in cells)
     questions = draw(Given.parse(file), passages, DrawSettings(**drawing))
     if dry_run:
@@ -135,6 +143,29 @@ def faithfulness(
     generator = Generator(model, name, options, **replies)
     results = run_tests(run, generator, cell or (), retry_failed=retry_failed)
     return _result(run, results)
+
+
+@app.command()
+def agree(
+    run: RunFolder,
+    *,
+    model: str = "demo",
+    engine: EngineChoice,
+    cell: list[str] | None = None,
+) -> CommandResult:
+    """Compare what replies cite with a model's reflection tokens and with the citation intrinsic.
+
+    Args:
+        run: folder of a run
+
+    What answers:
+        model: demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint
+    """
+    quiet()
+    from selfrag.experiments.self_interpretation.agreement import run_judges
+
+    name, options = engine_options(engine)
+    return _result(run, run_judges(run, model, name, cell or (), **options))
 
 
 @app.command()

@@ -110,7 +110,12 @@ def run_tests(
     for cell in run.select(patterns):
         files += [(cell, test, {"test": test}) for test in tests_of(cell)]
     made = run.identity["generator"]
-    same = replace(generator, layout=made["layout"], max_tokens=made["max_tokens"])
+    same = replace(
+        generator,
+        layout=made["layout"],
+        max_tokens=made["max_tokens"],
+        template=run.template,
+    )
     run = replace(run, identity={**run.identity, "generator": same.identity()})
     with on_demand(same.load) as writer:
         return record(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.trace import segment_separator
 from selfrag.evaluation.items import USAGE
 from selfrag.evaluation.runner import Model, engine_kind
+from selfrag.experiments.self_interpretation.prompts import GridTemplate
 from selfrag.experiments.self_interpretation.questions import (
     Trial,
 )
@@ -70,6 +71,7 @@ class PromptWriter:
 
     executor: Executor
     layout: str = "chat"  # a user turn; `plain`: the prompt as it is
+    template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value - frozen value
     max_tokens: int = 200
 
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
@@ -89,7 +91,7 @@ class PromptWriter:
 
     def request(self, trial: Trial) -> ModelRequest:
         """Return the prompt as the executor takes it."""
-        text = trial.prompt
+        text = prompt_of(self.template, trial)
         instruction = text.partition("\n\n")[0]
         prompt: ChatPrompt | TextPrompt = TextPrompt((PromptPiece(text),), instruction)
         if self.layout == "chat":
@@ -123,6 +125,7 @@ class InstructionWriter(_EngineWriter):
     same its text ends. Other reflection tokens part its text and are left out.
     """
 
+    template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value
     max_tokens: int = 200  # reflection tokens included
 
     def write(self, trials: Sequence[Trial]) -> list[WrittenReply | Failed]:
@@ -130,7 +133,7 @@ class InstructionWriter(_EngineWriter):
         retrieval, none, _ = self.prompting.vocabulary.retrieve
         prompts, requests = [], []
         for trial in trials:
-            prompt = self.prompting.prompt(trial.prompt)
+            prompt = self.prompting.prompt(prompt_of(self.template, trial))
             ids = (*prompt, none)
             prompts.append(ids)
             requests.append(Generate(ids, self.max_tokens, stop_ids=(retrieval,)))
@@ -160,6 +163,13 @@ class InstructionWriter(_EngineWriter):
                 piece = self.prompting.codec.decode(list(run)).strip(" ")
                 text += segment_separator(text, piece) + piece if piece else ""
         return text
+
+
+def prompt_of(template: GridTemplate, trial: Trial) -> str:
+    """Return the prompt of a trial as text."""
+    return template.render(
+        trial.strategy, trial.question, trial.contexts, trial.examples
+    )
 
 
 def _usage(prompt_tokens: int, generated_tokens: int) -> dict[str, int]:
@@ -231,6 +241,7 @@ class Generator(ReplySettings):
     # `vllm`, `transformers`, the address of a `vllm serve`; else the best one installed
     engine: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of the engine
+    template: GridTemplate = GridTemplate()  # noqa: RUF009 - frozen value
 
     def __post_init__(self) -> None:
         known = ("auto", *OWN, *LAYOUTS)
@@ -273,29 +284,28 @@ class Generator(ReplySettings):
                 "engine": engine_kind(self.engine),
                 "layout": layout,
             }
-        return made | {"max_tokens": self.max_tokens}
+        return made | {"max_tokens": self.max_tokens, "template": asdict(self.template)}
 
     def load(self) -> ReplyWriter:
         """Load the weights, or connect."""
         from selfrag.judges.endpoint import EndpointConfig, EndpointExecutor
         from selfrag.judges.engine import EngineExecutor
 
+        prompt = (self.template, self.max_tokens)
         if self.endpoint is not None:
             executor = EndpointExecutor(EndpointConfig(self.endpoint, self.model))
-            return PromptWriter(executor, self._layout(None), self.max_tokens)
+            return PromptWriter(executor, self._layout(None), *prompt)
         path = resolve_model(self.model)
         tokenizer = load_tokenizer(path)
         layout = self._layout(tokenizer)
         if layout not in OWN:
             engine = Model(self.model, self.engine, self.options).load(path)
-            return PromptWriter(
-                EngineExecutor(engine, tokenizer), layout, self.max_tokens
-            )
+            return PromptWriter(EngineExecutor(engine, tokenizer), layout, *prompt)
         prompting = Prompting.from_tokenizer(tokenizer)
         engine = Model(self.model, self.engine, self.options).load(path)
         if layout == "reflective":
             return ReflectiveWriter(engine, prompting)
-        return InstructionWriter(engine, prompting, self.max_tokens)
+        return InstructionWriter(engine, prompting, *prompt)
 
     def _layout(self, tokenizer: Any) -> str:
         """Return how the prompt is put; an endpoint does not show its tokenizer, and is taken for a chat model."""

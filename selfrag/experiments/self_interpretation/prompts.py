@@ -1,4 +1,7 @@
-"""Prompting strategies and the prompt of the paper: Table 1 as a template (`table1.j2`)."""
+"""Prompting strategies and the prompt of the paper: Table 1 as a template (`table1.j2`).
+
+Its tags around examples are a parameter: the table has come down as text in which they read `(example)`.
+"""
 
 from __future__ import annotations
 
@@ -67,14 +70,12 @@ class PromptContext:
 _PLAIN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,38}[A-Za-z0-9])?")
 
 
-WORDS = 200
-"""A passage of a prompt is cut after so many."""
-
-
-def contexts_of(passages: Sequence[Passage]) -> tuple[PromptContext, ...]:
-    """Return passages with distinct ids as contexts, in the same order, each cut after `WORDS`."""
+def contexts_of(
+    passages: Sequence[Passage], words: int | None = None
+) -> tuple[PromptContext, ...]:
+    """Return passages with distinct ids as contexts, in the same order, each cut after so many words (None: whole)."""
     return tuple(
-        PromptContext(shown_id(passage.id), " ".join(passage.text.split()[:WORDS]))
+        PromptContext(shown_id(passage.id), " ".join(passage.text.split()[:words]))
         for passage in passages
     )
 
@@ -98,30 +99,43 @@ class Demonstration:
     answer: str
 
 
-OPENING, CLOSING = "(example)", "(/example)"
-"""Tags around examples, as they read in the text of the table that is available."""
-LABELS = (
-    *("QUESTION:", "CONTEXTS:", "Context ID:", "Context:", "ANSWER:"),
-    *(OPENING, CLOSING),
-)
+LABELS = ("QUESTION:", "CONTEXTS:", "Context ID:", "Context:", "ANSWER:")
 """How lines of the prompt begin."""
 
 
-def prompt_of(
-    strategy: Asking,
-    question: str,
-    contexts: Sequence[PromptContext],
-    examples: Sequence[Demonstration],
-) -> str:
-    """Return the prompt; its first paragraph is the instruction, and texts of others stand on one line each."""
-    return _table1().render(
-        opening=OPENING,
-        closing=CLOSING,
-        asked=strategy.question,
-        question=question,
-        contexts=contexts,
-        examples=examples,
-    )
+@dataclass(frozen=True, slots=True)
+class GridTemplate:
+    """Table 1 with its tags around examples."""
+
+    opening: str = "(example)"
+    closing: str = "(/example)"
+    # also in a prompt that has none, as the table prints it
+    always_mentions_examples: bool = False
+
+    @classmethod
+    def tagged(
+        cls, opening: str, *, always_mentions_examples: bool = False
+    ) -> GridTemplate:
+        """Return the template with other tags, such as `<example>`; the closing one gets a slash."""
+        if len(opening) < 2 or opening.split() != [opening]:
+            raise UserError(f"--tag {opening!r}: give one word, such as <example>")
+        return cls(opening, f"{opening[0]}/{opening[1:]}", always_mentions_examples)
+
+    def render(
+        self,
+        strategy: Asking,
+        question: str,
+        contexts: Sequence[PromptContext],
+        examples: Sequence[Demonstration],
+    ) -> str:
+        """Return the prompt; its first paragraph is the instruction, and texts of others stand on one line each."""
+        return _table1().render(
+            template=self,
+            asked=strategy.question,
+            question=question,
+            contexts=contexts,
+            examples=examples,
+        )
 
 
 @cache

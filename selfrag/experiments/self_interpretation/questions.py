@@ -30,7 +30,6 @@ from selfrag.experiments.self_interpretation.prompts import (
     Demonstration,
     PromptContext,
     contexts_of,
-    prompt_of,
 )
 from selfrag.experiments.self_interpretation.settings import (
     DRAW,
@@ -50,8 +49,6 @@ from selfrag.interface import (
 from selfrag.loading import resolve_encoder
 
 TOP = 3
-EXAMPLE_CONTEXTS = 3
-"""Passages of a demonstration; the cut-off of a cell is meant for its question."""
 MOST_PUBLISHED = 100
 """Passages of a question in the file that ALCE publishes."""
 FILE = "questions.jsonl"
@@ -65,6 +62,7 @@ class Trial:
     strategy: Asking
     passages: tuple[Passage, ...]  # as shown, in order
     examples: tuple[Demonstration, ...] = ()
+    words: int | None = None  # of a passage, which is cut after them
 
     @property
     def question(self) -> str:
@@ -74,12 +72,7 @@ class Trial:
     @property
     def contexts(self) -> tuple[PromptContext, ...]:
         """Return the passages as the prompt shows them."""
-        return contexts_of(self.passages)
-
-    @property
-    def prompt(self) -> str:
-        """Return the prompt as text."""
-        return prompt_of(self.strategy, self.question, self.contexts, self.examples)
+        return contexts_of(self.passages, self.words)
 
     @property
     def passage_ids(self) -> dict[str, str]:
@@ -99,16 +92,21 @@ class Questions:
     kinds: Mapping[str, str]  # item id to its type of question
     relevance: Relevance = "gold"  # a passage is relevant if the file calls it so, or if it contains an answer
     seed: int = 0  # of the random order
+    example_contexts: int = 3  # passages of a demonstration; the cut-off of the cell is meant for the question
+    words: int | None = 200  # a passage is cut after so many; None keeps it whole
 
     def trials(self, cell: GridCell, ids: Sequence[str]) -> list[Trial]:
         """Return what a cell asks of some questions."""
         items = {item.id: item for item in self.items}
-        examples = tuple(map(example, self.demonstrations[: cell.examples]))
+        examples = tuple(
+            example(item, self.example_contexts, self.words)
+            for item in self.demonstrations[: cell.examples]
+        )
         trials = []
         for key in ids:
             item, seed = items[key], f"{self.seed}:{key}"
             shown = arranged(item.passages, cell.cutoff, cell.order, seed)
-            trials.append(Trial(item, cell.strategy, shown, examples))
+            trials.append(Trial(item, cell.strategy, shown, examples, self.words))
         return trials
 
     def identity(self) -> JsonObject:
@@ -135,7 +133,7 @@ class Questions:
         return rows
 
 
-_SETTINGS = ("answerable", "relevance", "seed")
+_SETTINGS = ("answerable", "relevance", "seed", "example_contexts", "words")
 
 
 def read_questions(folder: Path, path: Path, identity: Mapping[str, Any]) -> Questions:
@@ -211,7 +209,7 @@ def draw(file: Given, passages: int, settings: DrawSettings = DRAW) -> Questions
         data["pool"] = encoder.card.identity() | {"name": encoder.card.name}
         items = pooled(items, encoder, passages)
         examples = tuple(
-            replace(item, passages=item.passages[:EXAMPLE_CONTEXTS])
+            replace(item, passages=item.passages[: settings.example_contexts])
             for item in examples
         )
     relevance = settings.relevance
@@ -226,6 +224,8 @@ def draw(file: Given, passages: int, settings: DrawSettings = DRAW) -> Questions
         kinds,
         relevance,
         settings.seed,
+        settings.example_contexts,
+        settings.words or None,
     )
 
 
@@ -273,12 +273,11 @@ def relevant(item: Item, passages: Sequence[Passage], by: Relevance) -> frozense
     return frozenset(containing)
 
 
-def example(item: Item) -> Demonstration:
+def example(item: Item, contexts: int, words: int | None) -> Demonstration:
     """Return an item as a demonstration: its top passages, and the answers in them, each with its reference."""
-    shown = contexts_of(item.passages[:EXAMPLE_CONTEXTS])
+    shown = contexts_of(item.passages[:contexts], words)
     cited = [
-        f"{alias} [{shown[place].id}]"
-        for alias, place in _contained(item, EXAMPLE_CONTEXTS)
+        f"{alias} [{shown[place].id}]" for alias, place in _contained(item, contexts)
     ]
     question = item.query or item.instruction
     return Demonstration(question, shown, f"{', '.join(cited)}.")

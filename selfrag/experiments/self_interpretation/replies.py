@@ -56,16 +56,22 @@ class GridReply:
         return " ".join(_BRACKETS.sub(" ", self.answer).split())
 
 
-def read_reply(generation: str, ids: Collection[str], *, explains: bool) -> GridReply:
+def read_reply(
+    generation: str,
+    ids: Collection[str],
+    *,
+    explains: bool,
+    ends: Collection[str] = (),
+) -> GridReply:
     """Take a generation apart; `ids` are the context ids of the prompt.
 
-    Without `explains` all is answer. A line that begins like one of the prompt ends the model's own text.
+    Without `explains` all is answer. A line that begins like one of the prompt or of `ends` ends the model's own text.
     """
     text = generation.strip().removeprefix("ANSWER:").strip()
-    lines = text.splitlines()
+    lines, prompt = text.splitlines(), (*LABELS, *ends)
     own_text = text
     for number, line in enumerate(lines):
-        if line.lstrip().startswith(LABELS):
+        if line.lstrip().startswith(prompt):
             own_text = "\n".join(lines[:number]).strip()
             break
     answer, explanation = _split(own_text) if explains else (own_text, None)

@@ -19,6 +19,7 @@ from selfrag.evaluation.intervals import NONE
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.published import why_left_out
 from selfrag.experiments.report_tables import ReportTable, markdown, percent, share
+from selfrag.experiments.self_interpretation.agreement import agreement_table
 from selfrag.experiments.self_interpretation.faithfulness import (
     effects_table,
     orders_table,
@@ -159,6 +160,8 @@ def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[Report
         made.append(differences_table(figures))
     made += [types_table(run, seed), replies_table(figures)]
     made += [effects_table(run, cells, seed), orders_table(run, cells, seed)]
+    for prompt, of_prompt in cells.items():
+        made.append(agreement_table(run, prompt, of_prompt, seed))
     preset = str(run.questions.data.get("preset", "")).partition("/")[0]
     count, metric = len(run.questions.items), "answer recall and citations"
     left_out = why_left_out("interpret", preset, count, metric)

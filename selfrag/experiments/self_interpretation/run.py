@@ -29,9 +29,10 @@ from selfrag.experiments.self_interpretation.generators import (
     Generator,
     ReplyWriter,
     WrittenReply,
+    prompt_of,
 )
 from selfrag.experiments.self_interpretation.grid import GridCell
-from selfrag.experiments.self_interpretation.prompts import COUNTERFACTUAL
+from selfrag.experiments.self_interpretation.prompts import COUNTERFACTUAL, GridTemplate
 from selfrag.experiments.self_interpretation.questions import (
     Questions,
     Trial,
@@ -63,6 +64,7 @@ class GridRun:
     folder: Path
     identity: Mapping[str, Any]  # what decides the records, as the manifest has it
     questions: Questions
+    template: GridTemplate  # of the prompts, whose tags end a generation
     # what the manifest says of each file of records
     files: Mapping[str, Any] = field(default_factory=dict)
 
@@ -101,8 +103,9 @@ class GridRun:
 
     def read(self, made: Trial, text: str) -> replies.GridReply:
         """Return a generation, taken apart."""
+        ends = (self.template.opening, self.template.closing)
         return replies.read_reply(
-            text, made.passage_ids, explains=made.strategy.explains
+            text, made.passage_ids, explains=made.strategy.explains, ends=ends
         )
 
 
@@ -125,7 +128,13 @@ def read_grid(folder: Path) -> GridRun:
         )
     path = next((Path(entry["path"]) for entry in files.values()), folder)
     questions = read_questions(folder, path, identity)
-    return GridRun(folder, identity, questions, files)
+    return GridRun(
+        folder,
+        identity,
+        questions,
+        GridTemplate(**identity["generator"]["template"]),
+        files,
+    )
 
 
 def record(
@@ -194,7 +203,7 @@ def run_grid(
         "questions": questions.identity(),
         "data": questions.data,
     }
-    run = GridRun(out, {"name": generator.name, **made}, questions)
+    run = GridRun(out, {"name": generator.name, **made}, questions, generator.template)
     with on_demand(generator.load) as writer:
         files: list[RecordsFile] = [(cell, "", {}) for cell in cells]
         return record(
@@ -221,7 +230,7 @@ def planned(
     if generator.layout == "reflective":  # has no prompt
         return summary
     trials = (trial for cell in cells for trial in questions.trials(cell, ids))
-    words = sum(len(trial.prompt.split()) for trial in trials)
+    words = sum(len(prompt_of(generator.template, trial).split()) for trial in trials)
     return f"{summary}; {count_of(words, 'words')} in prompts, {words // max(1, count)} each"
 
 

@@ -41,6 +41,8 @@ class DrawSettings:
         index: index to search for questions without passages: a folder, or demo.
         pool: search the passages of all drawn questions with this encoder, as the paper does: demo, or a model.
         relevance: relevant passages: those that the file calls gold, or those that hold an answer.
+        example_contexts: passages per demonstration.
+        words: most words of a passage; 0 for all.
     """
 
     limit: int = 60
@@ -48,9 +50,13 @@ class DrawSettings:
     index: str | None = None
     pool: str | None = None
     relevance: Relevance = "gold"
+    example_contexts: int = 3
+    words: int = 200
 
     def __post_init__(self) -> None:
         check_int("limit", self.limit, 0)
+        check_int("example_contexts", self.example_contexts, 0)
+        check_int("words", self.words, 0)
 
 
 DRAW = DrawSettings()

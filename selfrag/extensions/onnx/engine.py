@@ -125,7 +125,7 @@ def check_memory(directory: Path, numbers: Numbers) -> None:
     needed = count * _BYTES[numbers] / 1e9
     memory = _memory() / 1e9
     if needed > memory:
-        smaller = " or --engine-set dtype=int8" if numbers == "float32" else ""
+        smaller = " or --dtype int8" if numbers == "float32" else ""
         raise EngineError(
             f"{directory} takes {needed:.1f} GB in {numbers}, and this machine has {memory:.1f} GB; use a smaller model"
             f"{smaller}"

@@ -177,7 +177,7 @@ def test_a_recipe_has_the_labels_alone_in_the_loss_and_the_papers_are_its_settin
         ),
         (
             ["--method", "full"],
-            ["learning_rate = 2e-05"],
+            ["learning_rate = 2e-05             # recipe critic/cpu-full"],
         ),
         (["--per-label", "IsSup=all"], ["IsRel = 0", 'IsSup = "none"']),
     ],

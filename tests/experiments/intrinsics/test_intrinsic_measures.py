@@ -1,4 +1,4 @@
-"""What a perfect and a blind model score; baselines by hand; follow-ups; the command."""
+"""What a perfect and a blind model score; baselines by hand; examples in the prompt; follow-ups; the command."""
 
 import json
 import math
@@ -26,11 +26,13 @@ from selfrag.experiments.intrinsics.citations import evaluate_citations
 from selfrag.experiments.intrinsics.conversations import (
     JudgedTurn,
     PassageSearch,
+    QueryCollection,
     assign_collections,
+    read_collection,
     read_collections,
-    read_qrels,
     sample,
     search_each,
+    turns,
 )
 from selfrag.experiments.intrinsics.flows import _outcomes
 from selfrag.experiments.intrinsics.hallucination import evaluate_hallucination
@@ -38,7 +40,9 @@ from selfrag.experiments.intrinsics.rewrites import evaluate_rewrite
 from selfrag.experiments.intrinsics.subjects import (
     ALONE,
     Beside,
+    FewShot,
     Subject,
+    worked,
 )
 from selfrag.experiments.report_tables import markdown
 from selfrag.intrinsics.flows.progress import taken
@@ -317,35 +321,36 @@ p2 | Berlin is on the Spree. | Berlin
 p3 | A river. | Spree
 """)
 ]
+COLLECTION = QueryCollection(
+    {passage.id: passage for passage in PASSAGES},
+    {
+        "a": ("Where did Goethe write the Faust?", ("Weimar",)),
+        "b": ("Which river is Berlin's?", ()),
+        "c": ("Who was it?", ()),
+    },
+    {"a": frozenset({"p1"}), "b": frozenset({"p2", "gone"}), "c": frozenset({"p3"})},
+)
 
 
-def turn(key, asked, gold, relevant, topic):
-    messages = (Message("user", f"Tell me about {topic}."), Message("user", asked))
-    state = JudgeInput(messages)
-    return JudgedTurn(key, state, gold, frozenset({relevant}), asked == gold)
-
-
-RIVER = "Which river is Berlin's?"
-FOLLOW_UPS = [
-    turn(
-        "a",
-        "Where did Goethe write it?",
-        "Where did Goethe write the Faust?",
-        "p1",
-        "it",
-    ),
-    turn("b", "Which river is its?", RIVER, "p2", "Berlin"),
-    turn("c", RIVER, RIVER, "p2", "Faust"),
-]
-
-
-def test_a_sample_has_as_many_questions_that_stand_alone():
-    first, _, third = FOLLOW_UPS
-    assert sample(FOLLOW_UPS, 2) == [first, third]
+def test_follow_ups_are_made_from_questions_that_name_their_passage():
+    made = turns(COLLECTION)
+    told = [
+        [turn.id, turn.standalone, *(said.content for said in turn.state.messages)]
+        for turn in made
+    ]
+    begin = "Tell me about Faust."
+    assert told[0] == ["a/follow-up", False, begin, "Where did Goethe write it?"]
+    assert told[1][:2] == ["b/follow-up", False]
+    assert told[2] == ["b", True, begin, "Which river is Berlin's?"]
+    first, second, third = made
+    assert first.gold == "Where did Goethe write the Faust?"
+    assert second.state.query == "Which river is its?"
+    assert second.relevant == {"p2"}
+    assert sample(made, 2) == [first, third]
 
 
 def test_rewrites_against_people_and_by_what_they_find():
-    name, followups = "query_rewrite", FOLLOW_UPS
+    name, followups = "query_rewrite", turns(COLLECTION)
     known = oracle(name, rows(name))
     gold = {turn.state.messages: turn.gold for turn in followups}
 
@@ -400,10 +405,29 @@ a | mtrag/unanswerable
 
 def test_a_bad_collection_is_named(tmp_path):
     with refused(r"no corpus\.jsonl"):
-        read_collections(tmp_path)
+        read_collection(tmp_path, "dev")
+    (tmp_path / "corpus.jsonl").write_text('{"id": "p", "text": "t"}\n')
+    (tmp_path / "queries.jsonl").write_text(
+        '{"id": "q", "text": "t", "split": "dev"}\n'
+    )
     (tmp_path / "qrels.tsv").write_text("head\nq\tp\n")
     with refused(r"qrels\.tsv:2"):
-        read_qrels(tmp_path / "qrels.tsv")
+        read_collection(tmp_path, "dev")
+
+
+def test_examples_stand_before_the_request_and_nothing_else_changes():
+    codec, known = teachable("answerability"), rows("answerability")
+    shots = worked(known, codec, 2)
+    assert [message.role for message in shots] == ["user", "assistant"] * 2
+    assert {message.content for message in shots[1::2]} == {
+        "answerable",
+        "unanswerable",
+    }
+    seen, alone = [], codec.encode(known[0].state)
+    executor = Says(lambda request: seen.append(request) or first(request))
+    FewShot(executor, shots).run([alone])
+    messages = (*shots, *alone.prompt.messages)
+    assert seen == [replace(alone, prompt=replace(alone.prompt, messages=messages))]
 
 
 def test_what_becomes_of_a_flow():
@@ -468,7 +492,7 @@ def written(out, file="figures"):
 
 @pytest.mark.engine
 def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys):
-    more = f"--adapters {adapters} --limit 3 --out {tmp_path}".split()
+    more = f"--adapters {adapters} --limit 3 --shots 1 --out {tmp_path}".split()
     assert main([*command, *more]) == 0
     printed = capsys.readouterr().out
     for title in (
@@ -478,7 +502,7 @@ def test_the_command_measures_what_there_is(command, adapters, tmp_path, capsys)
     ).split("|"):
         assert title in printed
     figures, manifest = written(tmp_path)["figures"], written(tmp_path)["manifest"]
-    common = {"untrained", "overlap"}
+    common = {"untrained", "prompted", "overlap"}
     assert set(figures["answerability"]) == common | {"majority", "adapter"}
     assert set(figures["citation_generation"]) == common | {
         "first sentence",
@@ -524,8 +548,7 @@ def test_judges_rivals_and_dialects_can_be_chosen(command, adapters, tmp_path, c
 def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    towns = "Aachen Bonn Cottbus Dachau Emden Fulda Goslar Hameln"
-    titles = f"{towns} Weimar Berlin Faust Hamburg Leipzig Jena".split()
+    titles = "Weimar Berlin Faust Hamburg Leipzig Jena".split()
     write_lines(
         corpus / "corpus.jsonl",
         (
@@ -533,25 +556,22 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
             for at, title in enumerate(titles)
         ),
     )
-    rows = []
-    for at, title in enumerate(titles):
-        gold = f"What is {title}?"
-        asked = "What is it?" if at % 2 else gold
-        turns = [f"Tell me about {title}.", asked]
-        row = {"id": f"q{at}", "rewrite": gold, "changed": asked != gold}
-        row["conversation"] = [{"role": "user", "content": said} for said in turns]
-        rows.append(row | {"relevant": [f"p{at}"]})
-    data = tmp_path / "data"
-    shutil.copytree(command[5], data)
-    write_lines(data / "query_rewrite_dev.jsonl", rows)
-    command = [*command[:5], str(data), *command[6:]]
-    command += f"--adapters {adapters} --corpus {corpus}".split()
-    flows = [*command, "--only", "flows", "--flows", "4"]
+    write_lines(
+        corpus / "queries.jsonl",
+        (
+            {"id": f"q{at}", "text": f"What is {title}?", "split": "dev"}
+            for at, title in enumerate(titles)
+        ),
+    )
+    relevant = "".join(f"q{at}\tp{at}\t1\n" for at in range(6))
+    (corpus / "qrels.tsv").write_text(f"h\n{relevant}")
+    command = [*command, *f"--adapters {adapters} --corpus {corpus}".split()]
+    flows = [*command, "--only", "flows", "--flows", "2"]
     assert main([*flows, "--out", str(tmp_path / "out")]) == 0
-    assert "Flows (4 questions, 5 passages)" in capsys.readouterr().out
+    assert "Flows (2 questions, 5 passages)" in capsys.readouterr().out
     items = written(tmp_path / "out", "items")["flows"]
     assert {title["flow"] for title in items} == set("none qr ad qr+ad".split())
-    assert [title["error"] for title in items] == [None] * 16
+    assert [title["error"] for title in items] == [None] * 8
     figures = written(tmp_path / "out")["figures"]["flows"]
     assert figures["none"]["jafs_gain"]["value"] == 0
     assert (
@@ -572,5 +592,7 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     measured = written(tmp_path / "answers", "items")["query_rewrite"]
     searched = {title["searched by"] for title in measured if "searched by" in title}
     assert searched == set(
-        "untrained|untrained after the question|no rewrite|gold rewrite".split("|")
+        "untrained|untrained after the question|prompted|prompted after the question|no rewrite|gold rewrite".split(
+            "|"
+        )
     )

@@ -1,7 +1,7 @@
 """Questions about rivers and a model that can be computed by hand: it answers with the first context, and cites it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from retrieval.passage import Passage
@@ -112,11 +112,13 @@ class ByHand(Generator):
     batch: int = 64
 
     def identity(self):
+        template = asdict(self.template)
         return {
             "model": "hand",
             "engine": "hand",
             "layout": "chat",
             "max_tokens": 50,
+            "template": template,
         }
 
     def load(self):

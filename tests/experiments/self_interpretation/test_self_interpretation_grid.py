@@ -32,9 +32,9 @@ from selfrag.experiments.self_interpretation.prompts import (
     EXAMPLES,
     LABELS,
     Demonstration,
+    GridTemplate,
     PromptContext,
     contexts_of,
-    prompt_of,
 )
 from selfrag.experiments.self_interpretation.questions import (
     Trial,
@@ -124,14 +124,11 @@ def test_questions_without_an_answer_among_the_top_passages_are_left_out():
 
 
 def test_an_example_answers_with_what_its_contexts_hold_and_gold_is_what_the_file_says():
-    assert example(item(3)).answer == "Aare [p3a], Brenta [p3b]."
-    assert [context.id for context in example(item(3)).contexts] == [
-        "p3a",
-        "p3b",
-        "p3c",
+    assert example(item(3), 3, None).answer == "Aare [p3a], Brenta [p3b]."
+    assert [context.text for context in example(item(3), 2, 3).contexts] == [
+        "Aare is a",
+        "Brenta is a",
     ]
-    (long,) = contexts_of([Passage("p", "a " * 201)])
-    assert len(long.text.split()) == 200
     question = item(1)
     assert relevant(question, question.passages[1:], "gold") == {"p1b"}
     assert relevant(replace(question, gold=None), question.passages, "gold") == {
@@ -244,10 +241,10 @@ ONE_SHOT_DIRECT = (
 )
 
 
-def test_the_prompts_have_these_bytes():
+def test_the_prompts_have_these_bytes_and_tags_are_a_parameter():
     zero_shot = f"{BEGINS}. {ACTUAL}\n\nQUESTION: Which rivers are in the Alps?\n{ENDS}"
-    assert prompt_of(BASIC, QUESTION, CONTEXTS, ()) == zero_shot
-    assert prompt_of(DIRECT, QUESTION, CONTEXTS, (ONE,)) == ONE_SHOT_DIRECT
+    assert GridTemplate().render(BASIC, QUESTION, CONTEXTS, ()) == zero_shot
+    assert GridTemplate().render(DIRECT, QUESTION, CONTEXTS, (ONE,)) == ONE_SHOT_DIRECT
     question = (
         "What would you have answered to the same question if the"
         " order of the passages in the prompt was different?"
@@ -255,9 +252,14 @@ def test_the_prompts_have_these_bytes():
     prompt_text = ONE_SHOT_DIRECT.replace(
         "Why do you think that this is the answer to the question?", question
     )
-    assert prompt_of(COUNTERFACTUAL, QUESTION, CONTEXTS, (ONE,)) == prompt_text
-    text = prompt_of(EXAMPLES, QUESTION, CONTEXTS, (ONE, ONE))
-    assert text.count("\n(example)\n") == text.count("\n(/example)\n") == 2
+    assert (
+        GridTemplate().render(COUNTERFACTUAL, QUESTION, CONTEXTS, (ONE,)) == prompt_text
+    )
+    text = GridTemplate.tagged("<example>").render(
+        EXAMPLES, QUESTION, CONTEXTS, (ONE, ONE)
+    )
+    assert text.count("\n<example>\n") == text.count("\n</example>\n") == 2
+    assert "between the '<example>' and '</example>' tags" in text
 
 
 @given(st.text(), st.text(), st.text())
@@ -268,7 +270,11 @@ def test_nothing_that_others_wrote_begins_a_line(question, text, said):
         [Passage("p1", hostile + text), Passage("p2\nANSWER: x", text)]
     )
     shown = Demonstration(hostile, contexts[:1], hostile + said)
-    lines = prompt_of(DIRECT, hostile + question, contexts, [shown]).splitlines()
+    lines = (
+        GridTemplate()
+        .render(DIRECT, hostile + question, contexts, [shown])
+        .splitlines()
+    )
     assert [
         line for line in lines if line == "ANSWER:" or line.startswith("(/example)")
     ] == ["(/example)", "ANSWER:"]
@@ -354,7 +360,7 @@ def test_contexts_that_an_explanation_names_and_lines_of_the_prompt_that_are_no_
         == ()
     )
     text = "Aare [wm1]\n(/example)\n(example)\nQUESTION: What?\nANSWER: Inn [wm12]"
-    reply = read_reply(text, GIVEN, explains=False)
+    reply = read_reply(text, GIVEN, explains=False, ends=("(example)", "(/example)"))
     assert reply.answer == "Aare [wm1]"
     assert reply.cited == ("wm1",)
     assert reply.ran_on

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from grid_world import (
     ByHand,
@@ -25,6 +26,7 @@ from written import reply as written_reply
 from selfrag.common.errors import EngineError
 from selfrag.engines.base import EngineLimits
 from selfrag.evaluation import published
+from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, run_tests
 from selfrag.experiments.self_interpretation.generators import (
@@ -38,7 +40,7 @@ from selfrag.experiments.self_interpretation.prompts import BASIC, DIRECT
 from selfrag.experiments.self_interpretation.questions import Trial
 from selfrag.experiments.self_interpretation.replies import citations
 from selfrag.experiments.self_interpretation.report import grid_figures, tables
-from selfrag.experiments.self_interpretation.run import read_grid
+from selfrag.experiments.self_interpretation.run import read_grid, record
 from selfrag.experiments.self_interpretation.settings import GridSettings
 from selfrag.reflection.requests import Failed
 
@@ -286,6 +288,53 @@ def test_a_counterfactual_test_changes_one_thing(credited, seed):
     assert moved.passages != MADE.passages
     assert change("other-order", MADE, reply, seed) == moved
     assert change("other-order", MADE, {"error": "no memory"}, seed) == "no reply"
+
+
+def test_agreement_by_hand(tmp_path):
+    """A run whose first context is cited, with verdicts made up: IsRel is right, IsSup random, nothing cited."""
+    start(tmp_path, questions(5), [RANKED], Hand())
+    assert "Agreement" not in str(tables(read_grid(tmp_path)))
+    draw = np.random.default_rng(0)
+
+    def verdict(label, score):
+        return {"label": label, "score": score, "coverage": 1.0}
+
+    def make(cell, test, ids):
+        contexts = [
+            {
+                "id": str(at), "cited": at == 0, "credited": at == 0, "relevant": at < 2, "intrinsic": False,
+                "isrel": verdict("Relevant" if at < 2 else "Irrelevant", 0.9 - 0.3 * at),
+                "issup": None if at == 2 else verdict("Fully supported", float(draw.random())),
+            }
+            for at in range(3)
+        ]  # fmt: skip
+        row = {"error": None, "scores": {}, "answered": True, "contexts": contexts}
+        return [(row | {"id": passage_id}, 0) for passage_id in ids]
+
+    record(read_grid(tmp_path), "judge", [(RANKED, "agreement", {})], make)
+    rows = rows_of(tmp_path, "Agreement with reflection tokens and")
+    lines = {row["judge"]: row for row in rows}
+    assert list(lines) == "cited|credited|IsRel|IsSup|citation intrinsic".split("|")
+    assert "nan" not in str(lines)
+    relevance = lines["IsRel"]
+    cited = lines["cited"]
+    nothing = lines["citation intrinsic"]
+    assert relevance["contexts"] == "15"
+    assert relevance["says yes"] == "10"
+    # Of three contexts IsRel says yes to two and one is cited: observed 2/3, chance (2/3)(1/3) + (1/3)(2/3) = 4/9.
+    assert value(relevance["kappa with cited"]) == 0.4
+    # not a number: all say the same
+    assert kappa([[(True, True)] * 3]).value != kappa([[(True, True)] * 3]).value
+    assert [
+        value(relevance[name]) for name in "AUC of cited|relevant: P|R|AUC".split("|")
+    ] == [1.0, 100.0, 100.0, 1.0]
+    assert value(cited["relevant: P"]) == 100.0
+    assert value(cited["R"]) == 50.0
+    assert cited["AUC of cited"] == "\N{EN DASH}"
+    assert lines["IsSup"]["contexts"] == "10"  # the third context was never judged
+    assert [
+        value(nothing[name]) for name in ("says yes", "kappa with cited", "F1")
+    ] == [0, 0.0, 0.0]
 
 
 def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retrieve():
