@@ -149,45 +149,34 @@ class Client:
         Raises:
             EngineError: the key is refused, or there is no server and the client has a hint.
         """
-        async with self._slots:
-            return await self._repeated(
-                method, address, body, parse, seconds or self._config.read_timeout
-            )
-
-    async def _repeated(
-        self,
-        method: str,
-        address: str,
-        body: Callable[[], Mapping[str, Any] | None],
-        parse: Callable[[bytes], T],
-        seconds: float,
-    ) -> ServerReply[T]:
         config = self._config
-        wait = self._config.backoff
+        limit = seconds or config.read_timeout
+        wait = config.backoff
         requests = 0
         tries = 0
-        while True:
-            await self._turn()
-            content = self._adapted(body())
-            reply = await self._once(method, address, content, parse, seconds)
-            requests += 1
-            if self._learns(reply, content):
-                continue
-            tries += 1
-            # A reply that is too long is not asked for again: it would be as long, and has to be paid for.
-            again = (
-                reply.reason
-                and reply.whole
-                and (not reply.connected or reply.status in self.passing)
-            )
-            if not again or tries > config.retries:
-                break
-            pause = min(reply.pause, config.longest_wait)
-            # nothing else starts either
-            self._next = max(self._next, time.monotonic() + pause)
-            spread = wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads repetitions, hides nothing
-            await asyncio.sleep(min(max(spread, pause), config.longest_wait))
-            wait *= 2
+        async with self._slots:
+            while True:
+                await self._turn()
+                content = self._adapted(body())
+                reply = await self._once(method, address, content, parse, limit)
+                requests += 1
+                if self._learns(reply, content):
+                    continue
+                tries += 1
+                # A reply that is too long is not asked for again: it would be as long, and has to be paid for.
+                again = (
+                    reply.reason
+                    and reply.whole
+                    and (not reply.connected or reply.status in self.passing)
+                )
+                if not again or tries > config.retries:
+                    break
+                pause = min(reply.pause, config.longest_wait)
+                # nothing else starts either
+                self._next = max(self._next, time.monotonic() + pause)
+                spread = wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads repetitions, hides nothing
+                await asyncio.sleep(min(max(spread, pause), config.longest_wait))
+                wait *= 2
         if self._hint and not reply.connected:
             raise EngineError(
                 f"no server at {config.url} after {count_of(tries, 'attempts')} ({reply.reason}); {self._hint}"
