@@ -42,7 +42,11 @@ MAY_MISS = ("deepspeed", "llama-index", "llama_index", "tesseract")
 GPUs, a model hub, the given data beside the clone, Windows, another user than root, a mounted file system, or a
 tokenizer of another kind."""
 MAKING = pytest.StashKey["subprocess.Popen[bytes]"]()
-SERVED = ("tests/engines/test_real_engines.py", "tests/engines/test_vllm_server.py")
+SERVED = (
+    "tests/engines/test_real_engines.py",
+    "tests/engines/test_small_installation.py",
+    "tests/engines/test_vllm_server.py",
+)
 """Files that ask `vllm serve`, which takes a minute to start."""
 MAKE_DEMO_FILES = """
 from contextlib import suppress

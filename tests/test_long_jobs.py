@@ -69,7 +69,7 @@ def train(home, out):
 
     from selfrag.training.job import TrainingJob, run
 
-    settings = config(epochs=24, checkpoint_steps=3)
+    settings = config(epochs=12, checkpoint_steps=3)
     run(TrainingJob(home / "rows.jsonl", home / "base", out, settings))
 
 

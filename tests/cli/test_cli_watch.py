@@ -82,13 +82,13 @@ def test_a_watching_sync_follows_new_changed_and_removed_files(folder):
         wait_for(lambda: texts(index) == {"Owls sleep."})
 
 
-def test_a_watching_server_answers_from_the_new_state(folder):
+def test_a_watching_server_answers_from_the_new_state(folder, monkeypatch):
     tiny.save_llama(folder / "model")
     command = (
         "serve --model model --engine transformers --index index --watch docs --port 0"
     )
-    with running(folder, *SYNC.split()):
-        wait_for(lambda: bool(texts(folder / "index")))
+    monkeypatch.chdir(folder)
+    assert main(SYNC.split()) == 0
     with running(folder, *command.split()) as lines:
         line = lines.get(timeout=PATIENCE)
         while not line.startswith("serving model at "):

@@ -249,7 +249,7 @@ BYTES = st.binary(max_size=60) | st.text(max_size=60).map(
     "names",
     [("a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.jsonl.gz"), ("a.txt", "a.md.gz")],
 )
-@settings(max_examples=15)  # of each of the names
+@settings(max_examples=8)  # of each of the names
 @given(data=BYTES)
 def test_any_bytes_are_rows_or_one_line(tmp_path_factory, names, data):
     folder = tmp_path_factory.mktemp("bytes", numbered=True)

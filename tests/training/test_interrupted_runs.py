@@ -68,7 +68,7 @@ def test_a_killed_run_goes_on_to_the_same_result(
 def test_kill_9_changes_nothing(base_dir, rows, tmp_path):
     """With the Trainer; `tests/test_long_jobs.py` kills the loop."""
     tables = {
-        "config": {"epochs": 24, "checkpoint_steps": 3},
+        "config": {"epochs": 12, "checkpoint_steps": 3},
         "scale": {"micro_tokens": 90},
     }
     settings, run = config(**tables["config"]), tmp_path / "killed/run"
