@@ -126,6 +126,7 @@ _JUDGES = (
     "--model",
     "--engine",
     "--dtype",
+    "--deterministic",
     "--engine-set",
 )
 

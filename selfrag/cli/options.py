@@ -164,12 +164,13 @@ class EngineOptions:
             CPU (`ask`, `chat`, `mcp`: transformers, or onnx without torch, which start soonest).
         dtype: number format of the weights, int8 with onnx; by default that of the checkpoint, but a fast one for
             float32 on a GPU.
-        settings: setting of the engine, KEY=VALUE, such as max_model_len=4096, or deterministic=true, with which the
-            same question gives the same bytes.
+        deterministic: the same question gives the same bytes, again and in any batch; slower.
+        settings: setting of the engine, KEY=VALUE, such as max_model_len=4096 or tensor_parallel_size=2.
     """
 
     name: str | None = None
     dtype: Literal["float32", "bfloat16", "float16", "int8"] | None = None
+    deterministic: bool = False
     settings: tuple[str, ...] = ()
 
 
@@ -180,6 +181,7 @@ EngineChoice = Annotated[
         "What answers",
         "name=--engine",
         "dtype",
+        "deterministic",
         "settings=--engine-set",
     ),
 ]
@@ -188,8 +190,9 @@ EngineChoice = Annotated[
 def engine_options(engine: FieldValues) -> tuple[str | None, dict[str, Any]]:
     """Return the name of the engine, None for the best one installed, and the fields of its configuration."""
     settings = parse_settings(engine.get("settings", ()), "--engine-set")
-    if "dtype" in engine:
-        settings["dtype"] = engine["dtype"]
+    for name in ("dtype", "deterministic"):
+        if name in engine:
+            settings[name] = engine[name]
     return engine.get("name"), settings
 
 

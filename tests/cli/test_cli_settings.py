@@ -185,7 +185,8 @@ def test_options_of_an_engine_become_fields_of_its_configuration(monkeypatch):
     values = {
         "name": "vllm",
         "dtype": "bfloat16",
-        "settings": ["deterministic=true", "seed = 1"],
+        "deterministic": True,
+        "settings": ["seed = 1"],
     }
     assert set(EngineOptions.__dataclass_fields__) == set(values)
     name, settings = engine_options(values)
