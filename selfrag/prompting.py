@@ -108,7 +108,6 @@ INSTRUCTION_LAYOUTS = {
 class Evidence:
     """A passage as ids between its markers."""
 
-    passage: Passage  # what was tokenised
     ids: tuple[int, ...]  # `<paragraph>` .. `</paragraph>`, markers included.
     # tokens of the body cut to fit the budget; 0 if whole. Text far beyond the budget is not tokenised but counted as a
     # token for four characters.
@@ -171,7 +170,6 @@ class Prompting:
         r"""`<paragraph>{title}\n{text}</paragraph>`; the body is cut at `max_tokens` ids, the markers never."""
         kept, dropped = passage_ids(self.codec, passage, max_tokens)
         return Evidence(
-            passage,
             (self.vocabulary.paragraph_open, *kept, self.vocabulary.paragraph_close),
             dropped,
         )

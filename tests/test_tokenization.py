@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from selfrag import tokenization
 from selfrag.common.errors import UserError
 from selfrag.demo import checkpoint_path
 from selfrag.reflection.labels import TOKENS
@@ -207,6 +208,12 @@ def test_no_space_is_added_inside_a_word(codec, word):
         pieces = codec.decode([*ids[:at], min(codec.control_ids), *ids[at:]])
         # a piece that is a word by itself may stand apart
         assert len(pieces.split()) <= 3
+
+
+def test_every_second_quotation_mark_closes():
+    """`begins_words` is not asked about what follows a mark."""
+    assert not tokenization._words_touch(None, '"Ann" saw "it', '"', 0)
+    assert tokenization._words_touch(None, '"Ann" saw', '"', 0)
 
 
 def test_a_sentence_after_a_word_that_ends_with_an_accent_stands_apart(codec):

@@ -289,6 +289,8 @@ def test_passages_are_cut_and_the_cut_is_noted():
     evidence = [Passage("d1", "x" * 500, "T")]
     done = run(tree, evidence=evidence, mode="always", passage_tokens=5)
     assert done.answer.trace.nodes[0].dropped_tokens == 155 + 86
+    (node,) = done.answer.trace.as_dict()["nodes"]
+    assert "passage_at" not in node  # its id is enough
 
 
 def test_one_that_cannot_be_judged_comes_last():

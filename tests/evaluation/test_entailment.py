@@ -96,7 +96,9 @@ def test_a_classifier_is_the_model_whatever_the_batch(tiny_nli, tmp_path):
         == "[SEP] it rained [SEP]".split()
     )
     one = NLIJudge.load(str(tiny_judges.save_classifier(tmp_path / "one", ("score",))))
-    assert entails(one, PAIRS) == [row[0] >= 0.5 for row in one.probabilities(PAIRS)]
+    rows = one.probabilities(PAIRS)
+    assert entails(one, PAIRS) == [row[0] >= 0.5 for row in rows]
+    assert all(0 < row[0] < 1 and sum(row) == pytest.approx(1) for row in rows)
 
 
 def test_judges_by_name(tiny_nli, tiny_true, tmp_path):

@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import time
+from dataclasses import replace
 
 import pytest
 from chat_server import ChatServer, said
@@ -402,6 +403,18 @@ def test_it_runs_inside_an_event_loop_too():
 def test_a_model_without_a_name_is_refused():
     with refused("empty"):
         EndpointConfig("http://h", " ")
+    with refused("top_logprobs=21"):
+        EndpointConfig("http://h", "base", top_logprobs=21)
+
+
+def test_a_label_that_fails_leaves_the_text():
+    request = replace(YES_NO, max_tokens=5)
+
+    def reply(sent):
+        return (500, {"error": "no"}) if "structured_outputs" in sent else said("So.")
+
+    [result], _, _ = ask_server(reply, request, retries=0)
+    assert (result.text, result.scores) == ("So.", (None,))
 
 
 def test_obeying():

@@ -13,7 +13,8 @@ from transformers import AddedToken, AutoTokenizer, LlamaTokenizerFast
 
 from selfrag.common.errors import VocabularyError
 from selfrag.reflection import intrinsic_labels
-from selfrag.reflection.findings import spread
+from selfrag.reflection.findings import Reflection, spread
+from selfrag.reflection.inputs import JudgeInput, Message
 from selfrag.reflection.judgment import Judgment, JudgmentSource
 from selfrag.reflection.labels import (
     CRITIQUES,
@@ -354,3 +355,9 @@ def test_a_distribution_is_shown_from_the_most_probable_label_without_tiny_share
     judgment = Judgment(ISSUP, "segment 1", (0.3, 0.698, 0.002), coverage=1.0)
     assert spread(judgment) == "Partially supported 0.70, Fully supported 0.30"
     assert spread(None) == "undefined"
+
+
+def test_a_reflection_as_plain_values():
+    state = JudgeInput((Message("user", "Who?"),))
+    values = Reflection(state, text="Who else?").as_dict()
+    assert values == {"judgments": [], "text": "Who else?", "diagnostics": []}
