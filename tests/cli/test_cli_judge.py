@@ -65,7 +65,7 @@ def test_every_intrinsic_answers(kind, chat_model, tmp_path, command):
             span = slice(sentence["begin"], sentence["end"])
             assert RESPONSE[span] == sentence["text"]
             assert 0 < sentence["judgment"]["coverage"] <= 1
-    assert command(line)[0].strip()
+        assert command(line)[0].strip()
 
 
 TEMPLATES = (None, "", "{% if", "{{ raise_exception('no') }}", "nothing", ENDLESS)

@@ -13,7 +13,6 @@ from refusals import refused
 from scripted import ScriptedEngine
 from written import EOS, LIMITS, PROMPTING, Searches, passages, run, scripted
 
-import selfrag
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.common.errors import EngineError, UserError
@@ -130,13 +129,6 @@ def test_a_closed_engine_says_so():
         assert model.generate("Q").text == "Found."
     with pytest.raises(EngineError, match="closed"):
         model.generate("Q")
-
-
-def test_stream_gives_segments_and_then_the_answer():
-    *segments, answer = rag("Q").stream("Q", evidence=[], without_evidence="write")
-    assert isinstance(answer, selfrag.Answer)
-    assert tuple(segments) == answer.segments
-    assert answer.text == "Own words."
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "a\udfffb"])

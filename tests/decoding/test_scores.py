@@ -21,7 +21,7 @@ from written import (
 
 from selfrag.decoding.option_scoring import normalised
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.segments import critique_score, read
+from selfrag.decoding.segments import read
 from selfrag.decoding.trace import Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import (
@@ -38,21 +38,6 @@ WRITTEN = (
     "{isrel .9 .1}5{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>",
     (-0.2, -0.4, -0.4, -0.6, -3.0),
 )
-
-
-@pytest.mark.parametrize(
-    "scores, weights, undefined, score",
-    [
-        ((0.9, math.nan, 0.5), (1, 1, 0.5), "skip", 1.9167),
-        ((0.9, math.nan, 0.5), (1, 1, 0.5), "zero", 1.15),
-        # Weights 1 and -0.99 nearly cancel; the scale must follow their sizes, not their sum.
-        ((1.0, 1.0, math.nan), (1.0, -0.99, 0.5), "skip", 0.01 * 2.49 / 1.99),
-    ],
-)
-def test_skip_scales_the_weights_of_the_defined_groups_up_and_zero_counts_nothing(
-    scores, weights, undefined, score
-):
-    assert critique_score(scores, weights, undefined) == pytest.approx(score, abs=5e-5)
 
 
 PRESETS = """

@@ -426,9 +426,6 @@ def test_nonsense_is_named(options, message):
         TransformersConfig("anything", **json.loads(options))
 
 
-LINEAR = {"layer_types": ["full_attention", "linear_attention"], "model_type": "qwen2"}
-
-
 UNUSABLE = r"""
 {"num_hidden_layers": 3} | null | lacks 9 of its weights, such as model\.layers\.2\.
 LINEAR | null | layers of kind linear_attention; use the vllm engine

@@ -126,7 +126,7 @@ def missing(studied_file):
 
 
 @pytest.mark.parametrize(
-    "file", [short(8), closed(4), long(4)], ids=lambda file: file.name
+    "file", [short(4), closed(2), long(2)], ids=lambda file: file.name
 )
 def test_every_setting_answers_as_it_would_alone(file, tmp_path):
     settings = (*SETTINGS, *ablations(Decoding(), file.task)[1:])

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import tiny
 
 FAUST = {
@@ -100,3 +101,9 @@ def save_chat_llama(path, context=2048):
     model = tiny.save_llama(path, reflection=False, tie=True, context=context)
     (model / "chat_template.jinja").write_text(CHAT)
     return model
+
+
+@pytest.fixture(scope="session")
+def chat_llama(tmp_path_factory):
+    """Directory of a tiny chat model."""
+    return save_chat_llama(tmp_path_factory.mktemp("chat") / "tiny-chat")

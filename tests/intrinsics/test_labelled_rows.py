@@ -106,15 +106,6 @@ def test_stretches_become_the_labels_or_the_sources_of_the_sentences_they_touch(
     assert gold("citation_generation", cited(0)).sources == ((1,), ())
 
 
-STRANGE = {
-    "doc_id": "zz",
-    "response_begin": 0,
-    "response_end": 1,
-    "doc_begin": 0,
-    "doc_end": 1,
-}
-
-
 BAD = """
 answerability | {"label": "maybe"} | 'label' must be 'answerable' or 'unanswerable', not 'maybe'
 answerability | {"conversation": [{"role": "assistant", "content": "A."}]} | ends with 'assistant'

@@ -402,39 +402,6 @@ def test_a_judge_takes_its_place_or_is_refused_in_one_line(
         PLACES[place](world, judge, tmp_path)
 
 
-def test_eq_4_with_an_adapter_in_the_place_of_issup_is_computed_by_hand(
-    world,
-):
-    """From the adapter's own probabilities, asked by itself; the critique's weight is that of IsSup."""
-    name = "adapter"
-    answer = generated(
-        world, judges=[f"{name}=issup"], weights=Weights(isrel=1, issup=3, isuse=0)
-    )
-    checked = 0
-    for node in answer.trace.nodes:
-        if node.passage is None or not node.text.strip():
-            continue
-        said = turns(QUESTION, node.text.strip())
-        faithful = world["rag"].judge(of(world, name), said, [node.passage])
-        scores = []
-        for judgment in faithful.judgments:
-            entailed, _ = judgment.distribution
-            scores.append(entailed)
-        relevance = node.judgments[Role.RELEVANCE]
-        terms = [(3.0, sum(scores) / len(scores))] if scores else []
-        if relevance is not None and seen(relevance):
-            terms.append((1.0, relevance.score))
-        weight = sum(weight for weight, _ in terms)
-        support = (
-            sum(weight * score for weight, score in terms) * 4.0 / weight
-            if terms
-            else 0.0
-        )
-        assert node.score == pytest.approx(node.likelihood + support, abs=1e-4)
-        checked += bool(scores)
-    assert checked
-
-
 def test_a_judge_that_cannot_take_part_is_refused_before_a_model_loads(refusal):
     ask = "selfrag ask Who? --model demo --judge"
     assert "finished answer" in refusal(f"{ask} uncertainty")

@@ -21,7 +21,7 @@ from selfrag.engines.embeddings import ServerEncoder
 from selfrag.engines.server_config import ServerConfig
 from selfrag.extensions.web.search import RemoteRetriever, open_searxng
 
-BATCHES = int(os.environ.get("SELFRAG_FUZZ", "25"))
+BATCHES = int(os.environ.get("SELFRAG_FUZZ", "50"))
 TEA = Passage("tea", "Green tea is brewed at 80 degrees.", "Tea")
 QUESTIONS = ["How hot is tea?", "What is STRANGE?", "Is tea brewed?"]
 TEXT = "Green tea is brewed at 80 degrees."

@@ -155,16 +155,6 @@ def test_keys(serve):
         assert get(path, headers=headers if "v1" in path else {}).is_success
 
 
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_large_body_is_refused_before_it_is_read(serve, chunked):
-    running = serve(capacity=Capacity(body=1_000))
-    content = b'{"model": "' + b"x" * 1_000 + b'"}'
-    sent = iter([content[:600], content[600:]]) if chunked else content
-    reply = running.client.post("/v1/chat/completions", content=sent, headers=JSON)
-    assert reply.status_code == 413
-    assert "1,000 bytes" in reply.json()["error"]["message"]
-
-
 def test_a_full_queue_refuses_and_says_when_to_come_back(serve):
     engine = Gated()
     running = serve(random_rag(engine=engine), capacity=Capacity(live=2, queue=1))
@@ -186,7 +176,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(serve):
 @pytest.mark.parametrize("keys, status", [((), 413), (("0123456789abcdef0123",), 401)])
 def test_a_client_that_sends_on_gets_its_refusal(serve, head, keys, status):
     """The connection was closed over what a client still sent, which it saw as a reset."""
-    running = serve(keys=keys)
+    running = serve(keys=keys, capacity=Capacity(body=1_000))
     chunked, part = head == b"X: y", b"x" * 1_000_000
     with connect(running) as client:
         client.sendall(
@@ -206,6 +196,7 @@ def test_a_client_that_sends_on_gets_its_refusal(serve, head, keys, status):
             assert piece, "closed without a reply"
             reply += piece
     assert reply.startswith(b"HTTP/1.1 %d " % status)
+    assert (b"1,000 bytes" in reply) == (status == 413)
     assert running.client.get("/health").status_code == 200
 
 
@@ -367,4 +358,4 @@ def test_a_terminated_server_finishes_what_runs():
     assert asked.result().status_code == 200
     _, errors = process.communicate(timeout=20)
     assert process.returncode == -signal.SIGTERM
-    assert errors == "loading demo ..\n"
+    assert errors == ""

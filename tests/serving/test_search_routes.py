@@ -29,6 +29,3 @@ def test_search_r1_and_massive_serve_get_their_shapes(serve):
     ids = [p.id for p in FIND(query)[:2]]
     results = {"IDs": [ids], "passages": [contents(query, 2)], "scores": [[1.0, 1.0]]}
     assert reply == {"query": query, "n_docs": 2, "results": results}
-
-
-WITHOUT = b'{"result": [[{"document": 3}]], "results": {"IDs": [[1]], "passages": [[3]], "scores": [[1]]}}'

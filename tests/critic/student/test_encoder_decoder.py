@@ -14,13 +14,12 @@ from critic.student.judge import load_critic
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """Return the folder of a T5 of one layer, with the tokenizer of the tiny Llama."""
+    """Return the folder of a T5 of two layers, with the tokenizer of the tiny Llama."""
     import torch
-    from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+    from transformers import T5Config, T5ForConditionalGeneration
 
     folder = tmp_path_factory.mktemp("t5")
-    llama = tiny.save_llama(folder / "llama", reflection=False, tie=True)
-    tokenizer = AutoTokenizer.from_pretrained(llama)
+    tokenizer = tiny.byte_level_tokenizer(reflection=False)
     tokenizer.pad_token = tokenizer.eos_token
     shape = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
     config = T5Config(
@@ -32,9 +31,9 @@ def base(tmp_path_factory):
         **shape,
     )
     torch.manual_seed(0)
-    T5ForConditionalGeneration(config).save_pretrained(folder / "base")
-    tokenizer.save_pretrained(folder / "base")
-    return folder / "base"
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 @pytest.mark.engine

@@ -154,17 +154,6 @@ def test_flagged_responses_and_labels_of_sentences():
         for system in ("adapter", "untrained")
     ] == [1.0, 0.5]
     assert section.items[0]["adapter"]["labels"] == ["faithful", "unfaithful"]
-    record = MAKERS[name][1](0)
-    # steps of a tenth count as grades
-    for sentence, score in zip(record["sentences"], (0.95, 0.04), strict=True):
-        sentence.pop("label")
-        sentence["score"] = score
-    graded = [parser(name)(record)]
-    figures = evaluate_hallucination(
-        graded, [Subject("adapter", oracle(name, graded), {name: "x"})], graded, 0
-    ).figures
-    assert value(figures, "adapter/responses/classes/hallucinated/f1") == 1.0
-    assert value(figures, "adapter/sentences/accuracy") == 1.0
 
 
 def test_citations_by_sentence_by_passage_and_by_entailment():

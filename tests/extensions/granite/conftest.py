@@ -3,15 +3,7 @@
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[2] / "intrinsics"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-import intrinsic_rows
-
-
-@pytest.fixture(scope="session")
-def chat_llama(tmp_path_factory):
-    """Directory of a tiny chat model."""
-    return intrinsic_rows.save_chat_llama(tmp_path_factory.mktemp("chat") / "tiny-chat")
+from intrinsic_rows import chat_llama as chat_llama
