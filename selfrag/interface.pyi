@@ -202,6 +202,7 @@ from selfrag.judges.chat_model import model_of as model_of
 from selfrag.judges.conversation import content_text as content_text
 from selfrag.judges.engine import EngineExecutor as EngineExecutor
 from selfrag.judges.external import FunctionJudge as FunctionJudge
+from selfrag.judges.external import WrappedJudge as WrappedJudge
 from selfrag.judges.external import as_reflection as as_reflection
 from selfrag.judges.output import LabelLikelihood as LabelLikelihood
 from selfrag.judges.output import ModelOutput as ModelOutput
