@@ -48,6 +48,8 @@ SERVED = (
     "tests/engines/test_vllm_server.py",
 )
 """Files that ask `vllm serve`, which takes a minute to start."""
+KILLING = "test_server_killed_in_the_middle_is_one_clear_line"
+"""The test that ends it."""
 MAKE_DEMO_FILES = """
 from contextlib import suppress
 from pathlib import Path
@@ -100,8 +102,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that are marked `demo` come last: what they need is made beside the others."""
-    items.sort(key=_is_demo)
+    """Tests that are marked `demo` come last: what they need is made beside the others. Then the server is killed."""
+    items.sort(key=lambda item: (item.name == KILLING, _is_demo(item)))
 
 
 def pytest_collection_finish(session):
