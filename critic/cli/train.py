@@ -29,6 +29,7 @@ from selfrag.interface import (
     FieldValues,
     Replaced,
     UserError,
+    check_free,
     show_markdown,
 )
 from selfrag.training.recipes import read_recipe
@@ -146,6 +147,7 @@ def _count(text: str) -> tuple[str, int | str]:
 def evaluate(
     rows: Path,
     *,
+    ctx: typer.Context,
     subjects: Annotated[
         FieldValues,
         Fields(
@@ -154,19 +156,27 @@ def evaluate(
             *("critic", "base", "train", "generator", "engine"),
         ),
     ],
-    out: Annotated[Path | None, Replaced()] = None,
+    out: Annotated[Path | None, Replaced(())] = None,
     seed: int = 0,
 ) -> CommandResult:
     """Measure accuracy, macro-F1, calibration and confusion by group, beside baselines and the paper's figures.
 
     Args:
         rows: Labelled cases, JSONL.
-        out: JSON file of figures and judgments.
+        out: JSON file of figures and judgments; the same command continues an interrupted run.
         seed: Seed of the intervals.
     """
-    from critic.evaluation import report, run_evaluation, undefined_cases
+    from critic.evaluation import (
+        journal_of,
+        report,
+        run_evaluation,
+        undefined_cases,
+    )
 
+    if out is not None and not journal_of(out).exists():
+        check_free(ctx, [out])
     quiet()
+
     evaluations = run_evaluation(
         rows,
         EvaluationSubjects(**subjects),
