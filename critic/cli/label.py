@@ -14,6 +14,7 @@ from critic.cases import GROUPS, Case
 from critic.targets import PAPER, parse_targets
 from critic.teacher.settings import (
     LabelConstraint,
+    LabellingLimits,
     TeacherSettings,
 )
 from selfrag.interface import (
@@ -166,6 +167,13 @@ _TEACHER = (
         "longest_wait",
     ),
 )
+_COST = Fields(
+    LabellingLimits,
+    "What it may cost",
+    "price_in",
+    "price_out",
+    "most_cost=--max-cost",
+)
 
 
 def _forms(prompts: Path | None, pending: Sequence[Case]) -> TeacherForms:
@@ -193,6 +201,7 @@ def label(
     name: Annotated[str | None, typer.Option(show_default="the model")] = None,
     teacher: Annotated[FieldValues, *_TEACHER],
     prompts: Path | None = None,
+    cost: Annotated[FieldValues, _COST],
     dry_run: bool = False,
 ) -> CommandResult:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues.
@@ -216,7 +225,7 @@ def label(
     from critic.teacher.run import GoldTeacher, JudgeTeacher, Teacher, label_questions
     from selfrag.intrinsics.named import open_judge
 
-    targets = parse_targets(target or ())
+    limits = LabellingLimits(parse_targets(target or ()), **cost)
     _check_teacher(ctx, [gold, judge, teacher.get("url")])
     pending = list(read_questions(questions))
     if not pending:
@@ -231,17 +240,24 @@ def label(
     plans: list[CommandResult] = []
 
     def before(questions: list[Case]) -> None:
-        """Print the estimate for the questions still to be asked, and end a dry run."""
+        """Print the estimate for the questions still to be asked, and end what must not continue."""
         line = f"{count_of(len(questions), 'questions', form=',')} to look up; nothing to pay"
         plan = CommandResult({"questions": len(questions)}, line)
+        most = 0.0
         if isinstance(labeller, EndpointTeacher):
-            expected = forecast(questions, labeller.config)
+            expected = forecast(questions, labeller.config, limits)
             plan = CommandResult(expected, str(expected))
+            most = expected.most_cost or 0.0
         if dry_run:
             plans.append(plan)
             raise typer.Exit
         if isinstance(labeller, EndpointTeacher):
             typer.echo(plan.shown, err=True)
+        if limits.most_cost is not None and most > limits.most_cost:
+            raise UserError(
+                f"this may cost {most:,.2f}, above --max-cost {limits.most_cost:,.2f};"
+                " raise it, lower --max-tokens, or give fewer questions"
+            )
 
     data = {"name": questions.name, "sha256": sha256(questions)}
     manifest = {
@@ -254,7 +270,7 @@ def label(
         if dry_run and not (out / "journal.jsonl").exists():
             before(pending)
         outcomes = label_questions(
-            pending, labeller, out, targets=targets, manifest=manifest, before=before
+            pending, labeller, out, limits=limits, manifest=manifest, before=before
         )
     except typer.Exit:
         return plans[0]
@@ -298,13 +314,10 @@ def _result(outcomes: Outcomes, out: Path) -> CommandResult:
         head = ("group", "label", "rows")
         show_markdown(markdown_section("Labels", head, rows))
         show_markdown(markdown_section("Run", ("", ""), outcomes.totals()))
-        if reasons := outcomes.reasons():
-            head = ("group", "reason", "cases")
-            show_markdown(markdown_section("Without a label", head, reasons))
         for name, lacking in outcomes.missing.items():
             line = f"target {name}: {count_of(lacking, 'rows', form=',')} lacking; give more questions"
             typer.echo(line, err=True)
-        typer.echo(f"rows in {labelled}")
+        typer.echo(f"rows in {labelled}, report in {out / 'report.md'}")
         if outcomes.failed:
             line = (
                 f"{count_of(len(outcomes.failed), 'questions', 'have', form=',')} no answer; run"

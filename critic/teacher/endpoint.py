@@ -17,6 +17,7 @@ from critic.teacher.forms import OWN, TeacherForms
 from critic.teacher.run import LabelOutcome, TeacherReply
 from critic.teacher.settings import (
     LabelConstraint,
+    LabellingLimits,
     TeacherError,
     TeacherSettings,
 )
@@ -69,6 +70,8 @@ class Forecast:
     questions: int
     prompt_tokens: int  # to be sent, about
     most_completion_tokens: int  # to be received, at most
+    # in the currency of the prices, at most; None without prices
+    most_cost: float | None
     # that the limit of requests a minute takes; None without a limit
     least_minutes: float | None
 
@@ -78,6 +81,8 @@ class Forecast:
             f"about {count_of(self.prompt_tokens, 'tokens', form=',')} to send",
             f"at most {self.most_completion_tokens:,} to receive",
         ]
+        if self.most_cost is not None:
+            parts.append(f"at most {self.most_cost:,.2f} to pay")
         if self.least_minutes is not None:
             parts.append(f"at least {self.least_minutes:,.1f} minutes")
         return ", ".join(parts)
@@ -88,7 +93,9 @@ def by_bytes(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "replace")) / 4)
 
 
-def forecast(questions: Iterable[Case], config: TeacherConfig) -> Forecast:
+def forecast(
+    questions: Iterable[Case], config: TeacherConfig, limits: LabellingLimits
+) -> Forecast:
     """Estimate a run."""
     lengths = [
         by_bytes(config.forms.prompt(question)) + _PER_REQUEST for question in questions
@@ -100,7 +107,8 @@ def forecast(questions: Iterable[Case], config: TeacherConfig) -> Forecast:
         if config.requests_per_minute
         else None
     )
-    return Forecast(len(lengths), sent, received, minutes)
+    cost = limits.cost(sent, received)
+    return Forecast(len(lengths), sent, received, cost, minutes)
 
 
 def body(case: Case, config: TeacherConfig, constraint: LabelConstraint) -> JsonObject:
@@ -361,7 +369,7 @@ class EndpointTeacher:
                 constraint=refused,
                 requests=sent.requests,
             )
-        # the endpoint does not count
+        # the endpoint does not count, and a cost limit must not stand still
         if not reply.prompt_tokens:
             tokens = by_bytes(self.config.forms.prompt(case))
             reply = replace(

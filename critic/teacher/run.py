@@ -1,7 +1,7 @@
 """A labelling run: questions in, a directory with the critic's data out; stopped or killed, it continues where it was.
 
 The directory holds `journal.jsonl`: every reply, in the order of arrival. At the end it also holds `labelled.jsonl`
-(the rows that fill the targets, in the order of the questions), `surplus.jsonl`, `aside.jsonl` and
+(the rows that fill the targets, in the order of the questions), `surplus.jsonl`, `aside.jsonl`, `report.md` and
 `manifest.json`.
 """
 
@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from critic.case_files import read_labelled
 from critic.cases import GROUPS, Case, digest
 from critic.judging import Critic
 from critic.targets import Filling, counted
-from critic.teacher.settings import TeacherError
+from critic.teacher.settings import LabellingLimits, TeacherError
 from selfrag.common.atomic import locked_directory
 from selfrag.common.runs import RunLog
 from selfrag.interface import (
@@ -32,8 +31,10 @@ from selfrag.interface import (
     validate,
     write_json,
     write_jsonl,
+    write_text,
     writing,
 )
+from selfrag.render.tables import markdown_table, quoted
 
 
 class LabelOutcome(StrEnum):
@@ -177,6 +178,9 @@ not count: they may never be, and a run must get past them."""
 JUDGED_AT_ONCE = 64
 """Cases of one call of a judge."""
 
+EXAMPLES = 2
+"""Rows that a report shows of each group and label."""
+
 
 class ReplyJournal:
     """Replies of one teacher on disk by question id; use it as a context manager, by one process at a time."""
@@ -233,7 +237,7 @@ class ReplyJournal:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """How a run ended; requests and tokens are over all runs of the directory."""
+    """How a run ended; requests, tokens and cost are over all runs of the directory."""
 
     rows: list[Case]  # that fill the targets, in the order of the questions
     surplus: list[Case]  # labelled rows beyond the targets
@@ -241,11 +245,12 @@ class Outcomes:
     aside: list[tuple[Case, TeacherReply]]
     # questions without an answer; the next run asks them again
     failed: list[tuple[Case, TeacherReply]]
-    not_asked: int  # questions that the targets left over
+    not_asked: int  # questions that the targets or the cost limit left over
     missing: Mapping[str, int]  # target -> rows lacking
     requests: int
     prompt_tokens: int
     completion_tokens: int
+    cost: float | None  # in the currency of the prices; None without prices
 
     def counts(self) -> dict[str, Any]:
         """Figures for a manifest."""
@@ -259,7 +264,7 @@ class Outcomes:
 
     def totals(self) -> list[tuple[str, object]]:
         """Return what came out, in figures with their names."""
-        return [
+        totals: list[tuple[str, object]] = [
             ("labelled", len(self.rows)),
             ("labelled beyond the targets", len(self.surplus)),
             ("set aside", len(self.aside)),
@@ -269,14 +274,12 @@ class Outcomes:
             ("prompt tokens", self.prompt_tokens),
             ("completion tokens", self.completion_tokens),
         ]
-
-    def reasons(self) -> list[tuple[object, ...]]:
-        """(group, why there is no label, cases), of those set aside and those without an answer."""
-        unlabelled = [*self.aside, *self.failed]
-        return counted((case.group, reply.reason) for case, reply in unlabelled)
+        if self.cost is not None:
+            totals.append(("cost", f"{self.cost:,.4f}"))
+        return totals
 
 
-NO_TARGETS: Mapping[str, int] = MappingProxyType({})
+NO_LIMITS = LabellingLimits()
 
 
 def label_questions(
@@ -284,13 +287,12 @@ def label_questions(
     teacher: Teacher,
     out: Path,
     *,
-    targets: Mapping[str, int] = NO_TARGETS,
+    limits: LabellingLimits = NO_LIMITS,
     manifest: Mapping[str, Any] | None = None,
     before: Callable[[list[Case]], None] = lambda pending: None,
 ) -> Outcomes:
     """Label questions with distinct ids, in a fixed order; continues an interrupted run of the same teacher in `out`.
 
-    `targets` are labelled rows to reach, by group or GROUP/LABEL; everything without any.
     `before` is called once with the questions that are still unanswered, before the first is asked, and may raise.
     `manifest` holds facts about the run to be written down with its counts. All replies are kept whatever ends it.
     """
@@ -303,10 +305,14 @@ def label_questions(
             for question in questions
             if (reply := journal.reply(question)) is not None
         }
-        _ask(questions, teacher, journal, replies, targets, before)
-        outcomes = _outcomes(questions, replies, journal, targets)
-        identity = {"identity": dict(teacher.identity()), "targets": dict(targets)}
-        _publish(out, outcomes, {**(manifest or {}), **identity})
+        _ask(questions, teacher, journal, replies, limits, before)
+        outcomes = _outcomes(questions, replies, journal, limits)
+        _publish(
+            out,
+            outcomes,
+            {**(manifest or {}), "identity": dict(teacher.identity())},
+            limits,
+        )
     return outcomes
 
 
@@ -315,7 +321,7 @@ def _ask(
     teacher: Teacher,
     journal: ReplyJournal,
     replies: dict[str, TeacherReply],
-    targets: Mapping[str, int],
+    limits: LabellingLimits,
     before: Callable[[list[Case]], None],
 ) -> None:
     """Ask what is unanswered and still wanted; every reply is on disk before the next one is looked at.
@@ -323,7 +329,7 @@ def _ask(
     Whether a question is wanted is decided by the labels of questions before it alone. So a run that was killed while
     early ones were under way asks them again, and ends with the same rows.
     """
-    filling = Filling(targets)
+    filling = Filling(limits.targets)
     known = {
         key: reply
         for key, reply in replies.items()
@@ -341,6 +347,9 @@ def _ask(
                 continue
             if not filling.open(question.group):
                 continue
+            spent = limits.cost(journal.prompt_tokens, journal.completion_tokens)
+            if limits.most_cost is not None and (spent or 0.0) >= limits.most_cost:
+                return
             sent.append(question)
             yield question
 
@@ -370,9 +379,9 @@ def _outcomes(
     questions: Sequence[Case],
     replies: Mapping[str, TeacherReply],
     journal: ReplyJournal,
-    targets: Mapping[str, int],
+    limits: LabellingLimits,
 ) -> Outcomes:
-    filling = Filling(targets)
+    filling = Filling(limits.targets)
     rows: list[Case] = []
     surplus: list[Case] = []
     unlabelled: dict[LabelOutcome, list[tuple[Case, TeacherReply]]] = {
@@ -399,10 +408,13 @@ def _outcomes(
         journal.requests,
         journal.prompt_tokens,
         journal.completion_tokens,
+        limits.cost(journal.prompt_tokens, journal.completion_tokens),
     )
 
 
-def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any]) -> None:
+def _publish(
+    out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits: LabellingLimits
+) -> None:
     with writing(out):
         write_jsonl(out / "labelled.jsonl", (row.as_dict() for row in outcomes.rows))
         write_jsonl(out / "surplus.jsonl", (row.as_dict() for row in outcomes.surplus))
@@ -413,4 +425,57 @@ def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any]) -> None
                 for question, r in outcomes.aside
             ),
         )
-    write_json(out / "manifest.json", {**manifest, "counts": outcomes.counts()})
+        write_text(out / "report.md", report(outcomes))
+    settings = {"targets": dict(limits.targets), "most_cost": limits.most_cost}
+    write_json(
+        out / "manifest.json", {**manifest, **settings, "counts": outcomes.counts()}
+    )
+
+
+def report(outcomes: Outcomes) -> str:
+    """Return a run as Markdown: counts by group, label and data set, examples, and what was set aside."""
+    rows = outcomes.rows
+    parts = [
+        "# Labels of a teacher\n",
+        markdown_table(("", "rows"), outcomes.totals()),
+        "## Rows by group and label\n",
+        markdown_table(
+            ("group", "label", "rows"),
+            counted((row.group, row.label) for row in rows),
+        ),
+        "## Rows by group, label, data set and rule\n",
+        markdown_table(
+            ("group", "label", "data set", "rule", "rows"),
+            counted((row.group, row.label, row.dataset, row.rule) for row in rows),
+        ),
+    ]
+    if outcomes.missing:
+        parts += [
+            "## Targets not reached\n",
+            markdown_table(("target", "lacking"), list(outcomes.missing.items())),
+        ]
+    for title, kept in (
+        ("Set aside: answers that are no label", outcomes.aside),
+        ("No answer", outcomes.failed),
+    ):
+        if kept:
+            reasons = counted(
+                (question.group, reply.reason) for question, reply in kept
+            )
+            parts += [
+                f"## {title}\n",
+                markdown_table(("group", "reason", "questions"), reasons),
+            ]
+            parts += [
+                quoted(f"{reply.reason}: {reply.raw!r}") for _, reply in kept[:EXAMPLES]
+            ]
+    parts.append("## Examples\n")
+    for group, labels in sorted(GROUPS.items()):
+        for label in labels.names:
+            cases = [row for row in rows if (row.group, row.label) == (group, label)]
+            if cases:
+                parts += [
+                    f"### {group}: {label}\n",
+                    *(quoted(case.shown()) for case in cases[:EXAMPLES]),
+                ]
+    return "\n".join(parts)

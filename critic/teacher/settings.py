@@ -1,8 +1,9 @@
-"""The settings of a teacher behind an endpoint."""
+"""The settings of a teacher behind an endpoint, and of a labelling run."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 
 from selfrag.engines.server_config import ServerConfig
@@ -66,3 +67,42 @@ class TeacherSettings(ServerConfig):
     def route(self) -> str:
         """Return the address that requests go to."""
         return f"{self.base}/chat/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class LabellingLimits:
+    """When a run stops asking.
+
+    Attributes:
+        targets: labelled rows to reach, by group or GROUP/LABEL; everything without any.
+        price_in: price of a million prompt tokens, in any currency.
+        price_out: price of a million new tokens.
+        most_cost: most money to spend on all runs of the directory together: an estimate above it is refused, and
+            requests stop when it is reached.
+    """
+
+    targets: Mapping[str, int] = field(default_factory=dict)
+    price_in: float | None = None
+    price_out: float | None = None
+    most_cost: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("price_in", "price_out", "most_cost"):
+            if (value := getattr(self, name)) is not None:
+                check_float(name, value)
+        if (self.price_in, self.price_out).count(None) == 1:
+            raise UserError(
+                "one price is missing; give both --price-in and --price-out, per million tokens"
+            )
+        if self.most_cost is not None and self.price_in is None:
+            raise UserError(
+                "--max-cost needs prices; give --price-in and --price-out, per million tokens"
+            )
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return what so many tokens cost; None without prices."""
+        if self.price_in is None or self.price_out is None:
+            return None
+        return (
+            prompt_tokens * self.price_in + completion_tokens * self.price_out
+        ) / 1e6

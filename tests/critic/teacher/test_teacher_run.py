@@ -25,6 +25,7 @@ from critic.teacher.run import (
 )
 from critic.teacher.settings import (
     LabelConstraint,
+    LabellingLimits,
     TeacherError,
 )
 from retrieval.passage import Passage
@@ -71,7 +72,7 @@ def test_what_is_no_label_is_kept_aside_and_a_finished_run_is_not_asked_again(
     for row in read_lines(tmp_path / "aside.jsonl"):
         assert row["raw"] == "Perhaps."
         assert row["reason"] == "0 labels of the set in the first line"
-    assert first.reasons() == [("IsRel", "0 labels of the set in the first line", 2)]
+    assert "Set aside" in (tmp_path / "report.md").read_text()
     manifest = read_json(tmp_path / "manifest.json")
     assert manifest["counts"]["rows"] == 4
     assert manifest["counts"]["aside"] == 2
@@ -105,9 +106,9 @@ def test_an_endpoint_without_answers_ends_the_run_once(server, tmp_path):
 
 
 def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path):
-    targets = parse_targets(["IsRel/Relevant=3", "IsRel/Irrelevant=2"])
+    limits = LabellingLimits(parse_targets(["IsRel/Relevant=3", "IsRel/Irrelevant=2"]))
     outcomes = label_questions(
-        questions(60), teacher(server), tmp_path / "out", targets=targets
+        questions(60), teacher(server), tmp_path / "out", limits=limits
     )
     assert (
         sorted(row.label for row in outcomes.rows)
@@ -120,15 +121,16 @@ def test_targets_stop_the_asking_and_what_lacks_is_reported(server, tmp_path):
         questions(5),
         teacher(server),
         tmp_path / "few",
-        targets={"IsRel": 9},
+        limits=LabellingLimits({"IsRel": 9}),
     )
     assert outcomes.missing == {"IsRel": 4}
+    assert "Targets not reached" in (tmp_path / "few/report.md").read_text()
 
 
 def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under_way(
     server, tmp_path
 ):
-    targets = parse_targets(["IsRel/Relevant=4", "IsRel/Irrelevant=4"])
+    limits = LabellingLimits(parse_targets(["IsRel/Relevant=4", "IsRel/Irrelevant=4"]))
 
     def labelled(concurrency):
         out = tmp_path / str(concurrency)
@@ -136,7 +138,7 @@ def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under
             questions(40),
             teacher(server, max_concurrency=concurrency),
             out,
-            targets=targets,
+            limits=limits,
         ).rows
 
     whole = labelled(1)
@@ -149,6 +151,17 @@ def test_the_same_rows_whatever_the_order_of_arrival_and_whatever_was_lost_under
     assert labelled(2) == whole
     server.delay = 0.05
     assert labelled(16) == whole
+
+
+def test_money_stops_the_asking(server, tmp_path):
+    # 100 tokens a request: 1.0 each
+    limits = LabellingLimits(price_in=1e4, price_out=0.0, most_cost=5.0)
+    outcomes = label_questions(
+        questions(20), teacher(server, max_concurrency=1), tmp_path, limits=limits
+    )
+    # what is under way when the limit is reached is still paid for
+    assert outcomes.cost in (5.0, 6.0)
+    assert len(outcomes.rows) == 20 - outcomes.not_asked == outcomes.cost
 
 
 @pytest.mark.parametrize(
@@ -300,9 +313,9 @@ def test_from_pairs_to_agreement(command, label, tmp_path):
 def test_a_dry_run_touches_nothing_and_counts_what_is_left(
     server, label, cases, tmp_path
 ):
-    out, dry = tmp_path / "out", "--rpm 6 --dry-run"
-    assert "12 questions" in label(out, dry)[0]
-    shown, _ = label(out, f"{dry} --json")
+    out, prices = tmp_path / "out", "--price-in 2 --price-out 8 --rpm 6 --dry-run"
+    assert "12 questions" in label(out, prices)[0]
+    shown, _ = label(out, f"{prices} --json")
     plan = json.loads(shown)
     assert plan["questions"] == 12
     assert plan["least_minutes"] == 2.0
@@ -310,11 +323,19 @@ def test_a_dry_run_touches_nothing_and_counts_what_is_left(
     assert server.bodies == []
     assert not out.exists()
     label(out, "--constraint choice")
-    (out / "aside.jsonl").unlink()
+    (out / "report.md").unlink()
     write_records(cases, questions(15))
     left, _ = label(out, "--dry-run --constraint choice")
     assert "3 questions to ask" in left
-    assert not (out / "aside.jsonl").exists()
+    assert not (out / "report.md").exists()
+    server.bodies.clear()
+    prices = "--price-in 2000 --price-out 8000 --max-cost 1"
+    _, err = label(tmp_path / "dear", prices, code=2)
+    assert "--max-cost 1.00" in err
+    assert server.bodies == []
+    _, err = label(tmp_path / "free", "--max-cost 1", code=2)
+    assert "--max-cost" in err
+    assert server.bodies == []
 
 
 def test_questions_without_an_answer_are_told_by_the_exit_code(label, cases, tmp_path):
@@ -346,13 +367,18 @@ def test_gold_rows_are_a_teacher_and_agree_with_another_or_not(
     assert "'gold'" in refusal(f"critic agree {gold} {gold}")
 
 
-def test_the_estimate_counts_prompts():
+def test_the_estimate_counts_prompts_and_prices():
     rows = questions(3)
     config = TeacherConfig("http://h", "m", max_tokens=10)
-    expected = forecast(rows, config)
+    expected = forecast(rows, config, LabellingLimits({}, 1.0, 10.0))
     assert expected.prompt_tokens == sum(by_bytes(OWN.prompt(row)) + 8 for row in rows)
-    assert expected.most_completion_tokens == 30
-    assert expected.least_minutes is None
+    assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
+    unpriced = forecast(rows, config, LabellingLimits())
+    assert unpriced.most_completion_tokens == 30
+    assert unpriced.most_cost is None
+    assert unpriced.least_minutes is None
+    with refused("price_in=-1"):
+        LabellingLimits({}, -1, 0)
 
 
 def test_labels_are_split_with_the_rows_of_one_instruction_together(
