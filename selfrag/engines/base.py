@@ -59,7 +59,27 @@ class Engine(Serving, Protocol):
     Methods are called by one thread at a time; `selfrag.runtime.sessions` lets any number of threads share an engine.
     Tickets are the engine's own, unique for its lifetime. After `abort` nothing comes back for the ticket. An engine
     that dies raises `EngineError` from `submit` or `step`; a request that it cannot serve comes back as `Failed` from
-    `step`. `Serving` shows an example.
+    `step`.
+
+    Example:
+        >>> class Refusing:
+        ...     limits = EngineLimits(max_model_len=4096, vocab_size=100_000)
+        ...     waiting = []
+        ...     def submit(self, request):
+        ...         self.waiting.append(len(self.waiting))
+        ...         return self.waiting[-1]
+        ...     def step(self):
+        ...         tickets, self.waiting = self.waiting, []
+        ...         return [(ticket, Failed("no model")) for ticket in tickets]
+        ...     def abort(self, tickets):
+        ...         self.waiting = [ticket for ticket in self.waiting if ticket not in set(tickets)]
+        ...     def close(self):
+        ...         self.waiting = []
+        >>> engine: Engine = Refusing()
+        >>> engine.submit(Generate((1, 5), max_tokens=10))
+        0
+        >>> engine.step()
+        [(0, Failed(reason='no model'))]
     """
 
     @property
